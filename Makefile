@@ -12,7 +12,7 @@ FOUND  := $(wildcard $(PATHS))
 WORKERS ?= 2
 
 .DEFAULT_GOAL := help
-.PHONY: help venv quickstart demo unit test heavy turn check format docs bench bench-full model faults hostile races clusters differential postgresql mutants pages kills pairs matrix s3a hadoop dist clean
+.PHONY: help venv quickstart demo unit test heavy turn check format docs bench bench-full model faults hostile races clusters differential walks postgresql mutants pages kills pairs matrix s3a hadoop dist clean
 
 help:  ## This list
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9-]+):.*## (.*)/  make \1|\2/' | column -t -s '|' 2>/dev/null \
@@ -94,6 +94,9 @@ clusters: venv  ## Tests of tables and indexes once more, over a Spark Connect s
 
 differential: venv  ## 1,000 random histories against other engines (HISTORIES, MINUTES, SEEDS, PROCESSES); an hour at most, and goes on where it stopped
 	$(BIN)/python -m tests.differential
+
+walks: venv  ## 1,000 random walks over all features, each step compared with a model (WALKS, MINUTES, SEEDS, PROCESSES); goes on where it stopped
+	$(BIN)/python -m tests.differential walks
 
 postgresql: venv  ## The tests on a whole Airflow, heavy ones too, whose state is in a real PostgreSQL: about 20 minutes
 	DATABASE=postgresql $(PYTEST) tests/airflow $(TEST_ARGS)

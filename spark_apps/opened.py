@@ -44,11 +44,13 @@ from spark_apps.query.predicate_text import lines_of_predicate
 from spark_apps.query.predicates import Fixed, Predicate, reasons
 from spark_apps.query.wanted_keys import WantedKeys, keys_by_group
 from spark_apps.storage.errors import EnvironmentMismatch, InvalidInput, InvalidPredicate
+from spark_apps.storage.parameters import Parameters, bind_where
 from spark_apps.storage.printing import Printed, ResultList, ResultMap, View
 from spark_apps.timeline.log import Timeline
 from spark_apps.timeline.model import TableDefinition
 
 if TYPE_CHECKING:
+    from spark_apps.actions.erasure import ErasureReport
     from spark_apps.advisor.advice import Advice
     from spark_apps.workload.asked import AskedQuery, Workload
 
@@ -183,38 +185,67 @@ class OpenTable(Printed):
         """
         return verify_entries(self._snapshot, name)
 
+    def verify_erasure(self, where: str | None = None, *, values: Iterable[str | bytes] = ()) -> ErasureReport:
+        """Search every file below the table's folder for values of rows that were erased.
+
+        It reads all bytes of the folder, older versions included, in this process.
+
+        :param where: the predicate by which the rows were deleted: the values that it compares columns with by ``=``
+            or ``IN`` are looked for.
+        :param values: further texts that only those rows held.
+        :returns: the files that hold one, by place, and what removes a value from there; ``report.ok``.
+        :raises InvalidPredicate: if neither names a value.
+        """
+        from spark_apps.actions.erasure import verify_erasure
+
+        return verify_erasure(self._snapshot, where, values)
+
     def history(self) -> ResultList[HistoryEntry]:
         """Return all commits up to this version, oldest first."""
         return history_of(self._handle.timeline, self.version)
 
     # --- rows ---------------------------------------------------------------------------------------------------------
 
-    def read(self, where: str | None = None, columns: Sequence[str] | None = None) -> Any:
+    def read(
+        self,
+        where: str | None = None,
+        columns: Sequence[str] | None = None,
+        *,
+        parameters: Parameters | None = None,
+    ) -> Any:
         """Return the rows that satisfy a predicate as a ``pyarrow.Table``.
 
         :param where: a predicate in Spark's SQL; by default all rows.
         :param columns: the columns to return, in this order.
+        :param parameters: name -> value, bound to ``:name`` in the predicate and never read as SQL.
         :raises InvalidPredicate: if the predicate cannot be evaluated exactly without Spark, saying why.
+        :raises InvalidInput: for a parameter that is missing or unknown.
         :raises UnknownColumn: for a column that the table does not have.
         :raises StorageError: naming a file that is missing or damaged.
         :raises UnsupportedSource: naming what only Spark's own reader reads correctly.
         """
         started = time.perf_counter()
-        reader, plan, query = self._batches(where, columns)
+        reader, plan, query = self._batches(bind_where(where, parameters), columns)
         rows = reader.read_all()
-        note_query(plan, Asked(query.names, where), started)
+        note_query(plan, Asked(query.names, query.where), started)
         return rows
 
-    def batches(self, where: str | None = None, columns: Sequence[str] | None = None) -> Any:
+    def batches(
+        self,
+        where: str | None = None,
+        columns: Sequence[str] | None = None,
+        *,
+        parameters: Parameters | None = None,
+    ) -> Any:
         """Return the same as :meth:`read`, as a ``pyarrow.RecordBatchReader`` that reads more when asked for more.
 
         Only some row groups, and the deltas of the file group that is being read, are in memory.
 
-        :param where: and ``columns``: as in :meth:`read`.
+        :param where: and ``columns``, ``parameters``: as in :meth:`read`.
         """
         started = time.perf_counter()
-        reader, plan, query = self._batches(where, columns)
-        note_query(plan, Asked(query.names, where), started)
+        reader, plan, query = self._batches(bind_where(where, parameters), columns)
+        note_query(plan, Asked(query.names, query.where), started)
         return reader
 
     def preview(self, where: str) -> Preview:
@@ -280,10 +311,12 @@ class OpenTable(Printed):
         where: str | None = None,
         columns: Sequence[str] | None = None,
         hypothetical: Sequence[Mapping[str, Any]] = (),
+        *,
+        parameters: Parameters | None = None,
     ) -> Explanation:
         """Return how :meth:`read` would answer: indexes used, files and bytes read and skipped, why not other indexes.
 
-        :param where: and ``columns``: as in :meth:`read`.
+        :param where: and ``columns``, ``parameters``: as in :meth:`read`.
         :param hypothetical: indexes that are counted as if they were there, each with ``kind`` and ``columns``, and
             perhaps ``included``, ``properties`` and ``name``, as of
             :meth:`IndexedTable.create_index <spark_apps.table.IndexedTable.create_index>`. Their columns are read in a
@@ -291,13 +324,13 @@ class OpenTable(Printed):
         :raises InvalidInput: (or its kin) for a hypothetical index that ``create_index`` would refuse.
         :raises EnvironmentMismatch: where definitions of indexes cannot be checked, for pyspark is not installed.
         """
-        query = self._query(where, columns)
+        query = self._query(bind_where(where, parameters), columns)
         if not hypothetical:
             return explain_plan(query.plan(), query.names)
         from spark_apps.advisor.hypothetical import explain_hypothetical
 
         _library("pyspark", "explain(hypothetical=…)")
-        return explain_hypothetical(self._snapshot, where, query.names, hypothetical, query.predicate)
+        return explain_hypothetical(self._snapshot, query.where, query.names, hypothetical, query.predicate)
 
     def asked(self) -> Workload:
         """Return what was asked of the table, as far as its query log has it.
@@ -335,22 +368,34 @@ class OpenTable(Printed):
         _library("pyspark", "advise")
         return advise(self._snapshot, self._handle.timeline, workload, budget, most_bytes or MOST_BYTES)
 
-    def to_pandas(self, where: str | None = None, columns: Sequence[str] | None = None) -> Any:
+    def to_pandas(
+        self,
+        where: str | None = None,
+        columns: Sequence[str] | None = None,
+        *,
+        parameters: Parameters | None = None,
+    ) -> Any:
         """Return the same as :meth:`read`, as a ``pandas.DataFrame`` whose columns are backed by Arrow.
 
-        :param where: and ``columns``: as in :meth:`read`.
+        :param where: and ``columns``, ``parameters``: as in :meth:`read`.
         :raises EnvironmentMismatch: if pandas is not installed.
         """
         pandas = _library("pandas", "to_pandas")
-        return self.read(where, columns).to_pandas(types_mapper=pandas.ArrowDtype)
+        return self.read(where, columns, parameters=parameters).to_pandas(types_mapper=pandas.ArrowDtype)
 
-    def to_polars(self, where: str | None = None, columns: Sequence[str] | None = None) -> Any:
+    def to_polars(
+        self,
+        where: str | None = None,
+        columns: Sequence[str] | None = None,
+        *,
+        parameters: Parameters | None = None,
+    ) -> Any:
         """Return the same as :meth:`read`, as a ``polars.DataFrame``.
 
-        :param where: and ``columns``: as in :meth:`read`.
+        :param where: and ``columns``, ``parameters``: as in :meth:`read`.
         :raises EnvironmentMismatch: if polars is not installed.
         """
-        return _library("polars", "to_polars").from_arrow(self.read(where, columns))
+        return _library("polars", "to_polars").from_arrow(self.read(where, columns, parameters=parameters))
 
     def duckdb(self, connection: Any, name: str) -> None:
         """Make the table known to a DuckDB connection, for SQL over it.

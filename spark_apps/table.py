@@ -58,6 +58,7 @@ from spark_apps.query.explain import (
 from spark_apps.query.predicates import translate_predicate_errors
 from spark_apps.query.reading import read_rows
 from spark_apps.storage.errors import EnvironmentMismatch, InvalidInput
+from spark_apps.storage.parameters import Parameters, bind, bind_where
 from spark_apps.storage.printing import Printed, ResultList, ResultMap, View
 from spark_apps.storage.store import Store
 from spark_apps.timeline import cleaning, open_tables, restore, windows
@@ -65,11 +66,13 @@ from spark_apps.timeline.limits import RETAIN_SECONDS, RETAIN_VERSIONS, WINDOW_S
 from spark_apps.timeline.model import Receipt, TableDefinition
 from spark_apps.timeline.open_tables import Published
 from spark_apps.timeline.state import State, Window
+from spark_apps.workload.query_log import erased
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
+    from spark_apps.actions.erasure import ErasureReport
     from spark_apps.advisor.advice import Advice
     from spark_apps.indexes.handler import VerificationReport
     from spark_apps.indexes.included_columns import IncludedColumns
@@ -379,16 +382,29 @@ class IndexedTable(Printed):
         """
         return self._run(Insert(rows), txn_id, window)
 
-    def delete(self, rows: DataFrame | str, *, txn_id: str | None = None, window: int | None = None) -> Receipt:
+    def delete(
+        self,
+        rows: DataFrame | str,
+        *,
+        parameters: Parameters | None = None,
+        txn_id: str | None = None,
+        window: int | None = None,
+    ) -> Receipt:
         """Delete rows by their record key (other columns are ignored), or those that a SQL predicate matches.
 
         A key that does not exist is not an error. Without a ``record`` index, a key is unique in its partition only:
         if ``rows`` has the partition columns, the key is deleted in that partition, otherwise wherever it is found.
 
+        :param parameters: of the predicate, as in :meth:`read`.
+        :raises InvalidInput: for parameters that are missing, unknown, or given without a predicate.
         :raises InvalidPredicate: if the predicate cannot be used on this table.
         :raises UnknownColumn: for a column that the table does not have.
         :raises InvalidSchema: for columns or types that do not fit.
         """
+        if isinstance(rows, str):
+            rows = bind(rows, parameters)
+        elif parameters is not None:
+            raise InvalidInput("Parameters are given without a predicate.", hint="Rows are deleted by their keys.")
         return self._run(Delete(rows), txn_id, window)
 
     def upsert_batch(self, name: str, *, deleted: str | None = None, query_id: str | None = None) -> UpsertBatch:
@@ -443,13 +459,23 @@ class IndexedTable(Printed):
         """Drop the table and its indexes; its files and its log are kept."""
         return self._run(DropTableAction(), txn_id, window)
 
-    def read(self, where: str | None = None, columns: Sequence[str] | None = None) -> DataFrame:
+    def read(
+        self,
+        where: str | None = None,
+        columns: Sequence[str] | None = None,
+        *,
+        parameters: Parameters | None = None,
+    ) -> DataFrame:
         """Return the rows of this version, with all columns in declared order or with the named ones.
 
         :param where: a SQL predicate; indexes and the bucket layout are used for the parts that they can decide.
+        :param parameters: name -> value, bound to ``:name`` in the predicate and never read as SQL: text, numbers,
+            booleans, dates, times, bytes, ``None``.
         :raises InvalidPredicate: if the predicate cannot be used on this table.
+        :raises InvalidInput: for a parameter that is missing or unknown.
         :raises UnknownColumn: for a column that the table does not have.
         """
+        where = bind_where(where, parameters)
         if where is None:
             return read_rows(self.snapshot, None, columns)
         with translate_predicate_errors(self.snapshot, where):
@@ -472,7 +498,9 @@ class IndexedTable(Printed):
 
         return look_up(self.snapshot, keys, index)
 
-    def locate(self, where: str, count: bool = False) -> ResultList[LocatedFile]:
+    def locate(
+        self, where: str, count: bool = False, *, parameters: Parameters | None = None
+    ) -> ResultList[LocatedFile]:
         """Return the files that can hold rows which satisfy a predicate, from the indexes.
 
         Every file with such a row is among them. Without ``count``, no rows are read.
@@ -480,10 +508,26 @@ class IndexedTable(Printed):
         :param count: for a registered source, also read these files, count the matching rows in each, and leave out
             files without any.
         :param where: a SQL predicate.
+        :param parameters: of the predicate, as in :meth:`read`.
         :raises InvalidPredicate: if the predicate cannot be used on this table.
         :raises UnknownColumn: for a column that the table does not have.
         """
-        return locate_files(self.snapshot, where, count)
+        return locate_files(self.snapshot, bind(where, parameters), count)
+
+    def verify_erasure(self, where: str | None = None, *, values: Iterable[str | bytes] = ()) -> ErasureReport:
+        """Search every file below the table's folder for values of rows that were erased.
+
+        It reads all bytes of the folder, older versions included, on the driver.
+
+        :param where: the predicate by which the rows were deleted: the values that it compares columns with by ``=``
+            or ``IN`` are looked for.
+        :param values: further texts that only those rows held.
+        :returns: the files that hold one, by place, and what removes a value from there; ``report.ok``.
+        :raises InvalidPredicate: if neither names a value.
+        """
+        from spark_apps.actions.erasure import verify_erasure
+
+        return verify_erasure(self.snapshot, where, values)
 
     # --- columns ------------------------------------------------------------------------------------------------------
 
@@ -664,6 +708,8 @@ class IndexedTable(Printed):
         where: str | None = None,
         columns: Sequence[str] | None = None,
         hypothetical: Sequence[Mapping[str, Any]] = (),
+        *,
+        parameters: Parameters | None = None,
     ) -> Any:
         """Return how :meth:`read` would answer: indexes used, files and bytes read and skipped, why not other indexes.
 
@@ -672,10 +718,12 @@ class IndexedTable(Printed):
         :param hypothetical: indexes that are planned with as if they existed, each with ``kind`` and ``columns``, and
             optionally ``included``, ``properties`` and ``name``, as in :meth:`create_index`. Their columns are read in
             a sample of file groups, and nothing is written.
+        :param parameters: of the predicate, as in :meth:`read`.
         :raises InvalidInput: (or a subclass) for a hypothetical index that :meth:`create_index` would refuse.
         """
         from spark_apps.query.explain import explain
 
+        where = bind_where(where, parameters)
         if hypothetical:
             from spark_apps.advisor.hypothetical import explain_hypothetical
 
@@ -843,6 +891,8 @@ class IndexedTable(Printed):
         retain_versions: int = RETAIN_VERSIONS,
         retain_seconds: float = RETAIN_SECONDS,
         *,
+        published_log: bool = False,
+        query_log: bool = False,
         plan_only: bool = False,
         txn_id: str | None = None,
     ) -> Any:
@@ -850,16 +900,18 @@ class IndexedTable(Printed):
 
         A version expires when it is older than ``retain_seconds`` and not among the newest ``retain_versions``.
 
+        :param published_log: also replace the Delta log of a published table by a checkpoint of its newest version.
+            Older published versions, with what their log says of values that are gone, can then no longer be read.
+        :param query_log: also delete all lines of the query log, whose predicates hold values.
+        :raises PublishRefused: with ``published_log``, if another writer has written into that log.
         :returns: the receipt, or with ``plan_only`` the :class:`~spark_apps.timeline.cleaning.CleaningPlan`.
         """
         self._check_writable()
-        timeline = self._handle.timeline
+        keep: dict[str, Any] = {"retain_versions": retain_versions, "retain_seconds": retain_seconds}
         if plan_only:
-            return cleaning.plan(timeline, retain_versions=retain_versions, retain_seconds=retain_seconds)
-        receipt = cleaning.clean(
-            timeline, retain_versions=retain_versions, retain_seconds=retain_seconds, txn_id=txn_id
-        )
-        return self._moved_to(receipt)
+            return cleaning.plan(self._handle.timeline, **keep, published_log=published_log)
+        receipt = cleaning.clean(self._handle.timeline, **keep, published_log=published_log, txn_id=txn_id)
+        return self._moved_to(erased(receipt, self._handle.timeline.store) if query_log else receipt)
 
     @property
     def published(self) -> Published | None:
@@ -909,19 +961,26 @@ class IndexedTable(Printed):
 
     # --- rows by name, in Spark's SQL ---------------------------------------------------------------------------------
 
-    def create_view(self, name: str, where: str | None = None, columns: Sequence[str] | None = None) -> None:
+    def create_view(
+        self,
+        name: str,
+        where: str | None = None,
+        columns: Sequence[str] | None = None,
+        *,
+        parameters: Parameters | None = None,
+    ) -> None:
         """Create (or replace) a temporary view of this version's rows in the session, for queries in SQL.
 
         The indexes prune by ``where`` once, now. The conditions of a query over the view are left to Spark, which
         reads only the columns that it needs.
 
-        :param where: a SQL predicate, as in ``read``.
+        :param where: a SQL predicate, as in ``read``, with its ``parameters``.
         :param columns: the columns of the view, in this order.
         :param name: the name of the view.
         :raises InvalidPredicate: if the predicate cannot be used on this table.
         :raises UnknownColumn: for a column that the table does not have.
         """
-        read_rows(self.snapshot, where, columns).createOrReplaceTempView(name)
+        read_rows(self.snapshot, bind_where(where, parameters), columns).createOrReplaceTempView(name)
 
     def frame(self) -> DataFrame:
         """Return this version's rows as a DataFrame that is planned with each query, by the query's filters.

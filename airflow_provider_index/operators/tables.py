@@ -60,6 +60,9 @@ class CleanTableOperator(TableOperator):
 
     :param retain_versions: this many of the newest versions are always kept.
     :param retain_hours: versions that are younger are kept.
+    :param published_log: also replace the Delta log of a published table by a checkpoint of its newest version, so that
+        nothing there names values of rows that are gone.
+    :param query_log: also delete all lines of the table's query log, whose predicates hold values.
     :param plan_only: return what would be deleted, and delete nothing.
     """
 
@@ -67,6 +70,8 @@ class CleanTableOperator(TableOperator):
         **TableOperator.readers,
         "retain_versions": default(integer, RETAIN_VERSIONS),
         "retain_hours": default(number, RETAIN_SECONDS / 3600),
+        "published_log": default(flag, False),
+        "query_log": default(flag, False),
         "plan_only": default(flag, False),
     }
 
@@ -75,34 +80,43 @@ class CleanTableOperator(TableOperator):
         *,
         retain_versions: int = RETAIN_VERSIONS,
         retain_hours: float = RETAIN_SECONDS / 3600,
+        published_log: bool = False,
+        query_log: bool = False,
         plan_only: bool = False,
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
         self.retain_versions = retain_versions
         self.retain_hours = retain_hours
+        self.published_log = published_log
+        self.query_log = query_log
         self.plan_only = plan_only
 
     def inputs(self) -> dict[str, Any]:
-        return {**super().inputs(), "clean": [self.retain_versions, float(self.retain_hours)]}
+        more = {name: True for name in ("published_log", "query_log") if getattr(self, name)}
+        return {**super().inputs(), "clean": [self.retain_versions, float(self.retain_hours)], **more}
 
     def work(self, context: Mapping[str, Any]) -> dict[str, Any]:
         import msgspec
 
         from spark_apps.timeline import cleaning
+        from spark_apps.workload.query_log import erased
 
         timeline = self.hook.timeline(self.table)
-        keep = {
+        keep: dict[str, Any] = {
             "retain_versions": self.retain_versions,
             "retain_seconds": float(self.retain_hours) * 3600,
+            "published_log": self.published_log,
         }
         if self.plan_only:
-            plan = cleaning.plan(timeline, **keep)  # type: ignore[arg-type]
+            plan = cleaning.plan(timeline, **keep)
             self.log.info("%s files of %s bytes would go.", len(plan.files), plan.bytes)
             built: dict[str, Any] = msgspec.to_builtins(plan)
             # A list of every file is too much to hand on.
             return {**built, "files": len(plan.files)}
-        receipt = cleaning.clean(timeline, **keep, txn_id=transaction_id(context, self.inputs))  # type: ignore[arg-type]
+        receipt = cleaning.clean(timeline, **keep, txn_id=transaction_id(context, self.inputs))
+        if self.query_log:
+            receipt = erased(receipt, timeline.store)
         self.log.info("Cleaned: %s", receipt.metrics)
         return receipt.to_dict()
 

@@ -2,7 +2,8 @@
 
 The rows are deleted, and once more until none is found, for others may have come meanwhile. Then the table
 and its indexes are folded, so that no file of the newest version holds them any more, and older versions are expired
-and their files removed: nobody can read the rows back afterwards, nor go back to a version before.
+and their files removed: nobody can read the rows back afterwards, nor go back to a version before. What the logs hold
+of them goes too, and at the end every file below the table is searched for the values of the predicate.
 """
 
 from __future__ import annotations
@@ -53,6 +54,14 @@ with DAG(
                 "deleted, and can be read in older versions. Stop what writes them, then trigger this DAG again."
             )
 
+    @task
+    def prove(table: str, where: str) -> dict[str, Any]:
+        """Fail if a file below the table still holds a value of the predicate: a running writer may need it."""
+        report = TableStoreHook(TABLE["table_conn_id"]).open(table).verify_erasure(where)
+        if not report.ok:
+            raise RuntimeError(f"Not all is erased. Clear the task clean when running writers have ended.\n{report}")
+        return report.to_dict()
+
     # A person approves what was read of the predicate: its text may hold comments, and Markdown.
     preview = PreviewErasureOperator(task_id="preview", where="{{ params.where }}", **TABLE)
     approved = ApprovalOperator(
@@ -70,9 +79,10 @@ with DAG(
     compact = CompactIndexOperator.partial(task_id="fold_indexes", mode="full", **TABLE).expand(index=indexes)
     # The steps of a table without indexes are skipped; after a reject all are, and nothing may be cleaned.
     clean = CleanTableOperator(
-        task_id="clean", retain_versions=1, retain_hours=0, trigger_rule="none_failed_min_one_success", **TABLE
-    )
+        task_id="clean", retain_versions=1, retain_hours=0, published_log=True, query_log=True,
+        trigger_rule="none_failed_min_one_success", **TABLE,
+    )  # fmt: skip
     preview >> approved >> delete
     check_none_left(delete.output) >> fold >> indexes
     refresh >> compact >> clean
-    fold >> clean
+    fold >> clean >> prove(TABLE["table"], "{{ params.where }}")

@@ -9,18 +9,21 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Sequence
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from functools import reduce
+from typing import Any, ClassVar, Literal
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
+from spark_apps.actions.key_location import existing_rows, locate_keys, rows_of_staged, touched_groups
 from spark_apps.actions.template import Attempt, StagedChanges
-from spark_apps.actions.upsert_plan import unique_index
+from spark_apps.actions.upsert_plan import keys_are_located, unique_index
 from spark_apps.actions.write import Delete, Insert, InsertOverwrite, Staged, Upsert, cached_in
-from spark_apps.mergetree.read import scan
+from spark_apps.mergetree.buckets import bucket_column
+from spark_apps.mergetree.read import with_keys
 from spark_apps.mergetree.schema import column, conform_batch
 from spark_apps.mergetree.tree import Snapshot, Tree
-from spark_apps.storage.errors import InvalidInput, KeysExist
+from spark_apps.storage.errors import ConcurrentWrite, InvalidInput, KeysExist
 from spark_apps.timeline.model import group_scope, partition_scope
 from spark_apps.timeline.operations import DELETE, MERGE, UPDATE, Operation
 from spark_apps.timeline.state import State
@@ -32,6 +35,10 @@ _PROBLEM = "__lakeindex_problem"
 _EXAMPLES = 3
 
 
+MatchedIn = Literal["groups", "buckets", "table"]
+"""In the file groups that rows are inserted into, in those of their buckets in any partition, or anywhere."""
+
+
 @dataclass(frozen=True)
 class RowChanges:
     """Changes of rows, as a query computes them.
@@ -39,14 +46,15 @@ class RowChanges:
     :param rows: the table's columns as they are to be; :data:`ACTION`: "update", "delete", "insert", or null for a row
         that only was matched; and for each of :func:`compared`, ``OLD`` and its name: the value that the row had.
     :param matched_once: a row may be matched by one row of a source only.
-    :param new_keys: rows that are inserted are known to have new keys.
-    :param reads_all: a row anywhere else could change what is to be done.
+    :param new_unless_null: a row that is inserted is known to have a new key where none of these columns is null;
+        ``None`` if that is known of no row.
+    :param matched_in: where a row that another writer adds could match one that is inserted.
     """
 
     rows: DataFrame
     matched_once: bool = False
-    new_keys: bool = True
-    reads_all: bool = False
+    new_unless_null: Collection[str] | None = ()
+    matched_in: MatchedIn = "groups"
 
 
 Compute = Callable[[Snapshot, Callable[[DataFrame], DataFrame]], RowChanges]
@@ -73,8 +81,7 @@ class ChangeRows(Upsert):
     def __init__(self, compute: Compute, enabled: Enabled) -> None:
         self._compute = compute
         self._enabled = enabled
-        self._changes: RowChanges | None = None
-        self._counts: dict[str, int] = {}
+        self._found: _Found | None = None
 
     def validate(self, snapshot: Snapshot) -> None:
         with self._enabled():
@@ -88,18 +95,29 @@ class ChangeRows(Upsert):
         attempt.phase("find the rows that change")
         changes = self._compute(attempt.snapshot, lambda frame: cached_in(frames, frame))
         rows = cached_in(frames, changes.rows.withColumn(_PROBLEM, self._problem(attempt.snapshot, tree)))
-        self._check_rows(attempt.snapshot, tree, rows, changes)
-        self._changes = changes
+        counts, unproven = self._check_rows(attempt.snapshot, tree, rows, changes)
+        self._found = _Found(changes, rows, counts, unproven)
+        if unproven and keys_are_located(attempt.snapshot):
+            attempt.phase("look for keys that exist")
+            keys = self._found.inserted(tree.key, unproven_only=True)
+            located = cached_in(frames, locate_keys(attempt, tree, keys, unproven))
+            _refuse_existing(existing_rows(attempt.snapshot, tree, located), tree.identity)
         marked = rows.where(F.col(ACTION).isNotNull()).withColumn(_GOES, F.col(ACTION) == "delete")
         self.rows, self.deleted = marked.select(*map(column, tree.columns), _GOES), _GOES
         return super().stage(attempt, tree, frames)
 
     def check(self, attempt: Attempt, tree: Tree, result: Staged, work: StagedChanges) -> None:
-        assert self._changes is not None
+        assert self._found is not None
+        found, touched = self._found, touched_groups(attempt.snapshot, result.files)
+        if found.unproven and touched and not keys_are_located(attempt.snapshot):
+            attempt.phase("look for keys that exist")
+            existing = rows_of_staged(attempt.snapshot, tree, result.plan, result.files, touched, tree.identity)
+            keys = found.inserted(tree.identity, unproven_only=True)
+            _refuse_existing(with_keys(existing, keys, tree, tree.identity, found.unproven), tree.identity)
         work.reads.extend(group_scope(action.partition, action.group) for action in result.files)
-        if self._changes.reads_all:
-            work.reads.extend(partition_scope(path) for path in attempt.snapshot.state.partitions)
-        work.metrics.update(self._counts)
+        if found.counts["inserted"]:
+            _read_matching(attempt.snapshot, tree, found, result, work)
+        work.metrics.update(found.counts)
 
     # --- What a change may not do -------------------------------------------------------------------------------------
 
@@ -120,19 +138,25 @@ class ChangeRows(Upsert):
             problem = problem.when((new < old) | (new.isNull() & old.isNotNull()), "ordering")
         return F.when(F.col(ACTION) == "update", problem)
 
-    def _check_rows(self, snapshot: Snapshot, tree: Tree, rows: DataFrame, changes: RowChanges) -> None:
-        """Check all changes before any is staged, and count them.
+    def _check_rows(
+        self, snapshot: Snapshot, tree: Tree, rows: DataFrame, changes: RowChanges
+    ) -> tuple[dict[str, int], int]:
+        """Check all changes before any is staged, but for keys of the table; return how many there are of each kind.
 
+        :returns: the counts, and how many rows are inserted whose keys the table may have.
         :raises InvalidInput: naming rows that cannot be changed so.
-        :raises KeysExist: for rows to be inserted whose key there is.
+        :raises KeysExist: for several rows to be inserted with one key.
         """
         counts: dict[str, int] = {"updated": 0, "deleted": 0, "inserted": 0}
-        for action, problem, count in rows.groupBy(ACTION, _PROBLEM).count().collect():
+        unproven = 0
+        unsure = F.count(F.when(_may_exist(changes), 1))
+        grouped = rows.groupBy(ACTION, _PROBLEM).agg(F.count(F.lit(1)), unsure)
+        for action, problem, count, of_them in grouped.collect():
             if problem is not None:
                 _refuse(tree, rows.where(F.col(_PROBLEM) == problem), problem, self.operation)
             if action is not None:
                 counts[f"{action.removesuffix('e')}ed"] = count
-        self._counts = counts
+            unproven += of_them
         if changes.matched_once:
             old = [column(OLD + name).alias(name) for name in tree.identity]
             # A row that is inserted had no values before; neither null nor none is a key.
@@ -142,24 +166,97 @@ class ChangeRows(Upsert):
                     f"Several rows of the source match one row of the table, such as {repeated}.",
                     hint="Which of them counts cannot be told: let the source have one row for each.",
                 )
-        if not counts["inserted"]:
-            return
-        identity = tree.key if unique_index(snapshot.state) is not None else tree.identity
-        names = [column(name) for name in identity]
-        inserted = rows.where(F.col(ACTION) == "insert").select(*names)
-        if repeated := _repeated(inserted, identity):
-            raise KeysExist(
-                f"Several rows that are to be inserted have one key, such as {repeated}.",
-                hint="Let the source have one row a key.",
-            )
-        if changes.new_keys:
-            return
-        existing = scan(snapshot, tree, snapshot.groups(), identity).select(*names)
-        if repeated := inserted.join(existing, list(identity), "left_semi").limit(_EXAMPLES).collect():
-            raise KeysExist(
-                f"Rows are to be inserted whose keys the table has already, such as {_keys(repeated, identity)}.",
-                hint="Match rows by the record key, or take those rows out of the source.",
-            )
+        if counts["inserted"]:
+            identity = tree.key if unique_index(snapshot.state) is not None else tree.identity
+            if repeated := _repeated(rows.where(F.col(ACTION) == "insert"), identity):
+                raise KeysExist(
+                    f"Several rows that are to be inserted have one key, such as {repeated}.",
+                    hint="Let the source have one row a key.",
+                )
+        return counts, unproven
+
+
+@dataclass(frozen=True)
+class _Found:
+    """Changes that a query found.
+
+    :param rows: of ``changes``, computed. :param counts: how many rows are updated, deleted and inserted.
+    :param unproven: how many of the inserted ones may have a key of the table.
+    """
+
+    changes: RowChanges
+    rows: DataFrame
+    counts: dict[str, int]
+    unproven: int
+
+    def inserted(self, names: Sequence[str], *, unproven_only: bool = False) -> DataFrame:
+        """Return some columns of the rows that are inserted."""
+        chosen = _may_exist(self.changes) if unproven_only else F.col(ACTION) == "insert"
+        return self.rows.where(chosen).select(*map(column, names))
+
+
+def _may_exist(changes: RowChanges) -> Column:
+    """Return whether a row is inserted whose key the table may have."""
+    if changes.new_unless_null is None:
+        unsure = F.lit(True)
+    else:
+        unsure = reduce(Column.__or__, [column(name).isNull() for name in changes.new_unless_null], F.lit(False))
+    return (F.col(ACTION) == "insert") & unsure
+
+
+def _refuse_existing(rows: DataFrame, identity: Sequence[str]) -> None:
+    """Refuse rows that are to be inserted where some exist. :raises KeysExist: with examples, if there is any."""
+    if existing := rows.select(*map(column, identity)).limit(_EXAMPLES).collect():
+        raise KeysExist(
+            f"Rows are to be inserted whose keys the table has already, such as {_keys(existing, identity)}.",
+            hint="Match rows by nothing but the record key, or take those rows out of the source.",
+        )
+
+
+# --- What another writer may not do meanwhile -------------------------------------------------------------------------
+
+
+def _read_matching(snapshot: Snapshot, tree: Tree, found: _Found, result: Staged, work: StagedChanges) -> None:
+    """Add to ``work`` that no row is added where it could match one that was inserted because none did."""
+    matched_in, partitions = found.changes.matched_in, snapshot.state.partitions
+    if matched_in == "groups":
+        return  # they are read as they are
+    if matched_in == "table":
+        work.reads.extend(map(partition_scope, partitions))
+        groups: dict[int | None, set[str]] | None = None
+    else:
+        groups = _groups_of_inserted(snapshot, tree, found, result)
+        work.reads.extend(
+            group_scope(path, group) for path, entry in partitions.items() for group in groups[entry.buckets]
+        )
+
+    def guard(head: State) -> None:
+        for path, entry in head.partitions.items():
+            there = set() if path in partitions else {file.group for file in head.files(tree.name, path)}
+            if there and (groups is None or there & groups.get(entry.buckets, there)):
+                raise ConcurrentWrite(
+                    f"Since version {snapshot.state.version}, from which this statement began, rows of the new "
+                    f"partition {path!r} have landed, which may match rows that it inserts.",
+                    hint="Run it again: it will match those rows.",
+                )
+
+    work.guard = guard
+
+
+def _groups_of_inserted(snapshot: Snapshot, tree: Tree, found: _Found, result: Staged) -> dict[int | None, set[str]]:
+    """Return, for each bucket count of the table, the groups of the inserted rows in partitions of that count."""
+    counts = {entry.buckets for entry in snapshot.state.partitions.values()}
+    counts |= {target.buckets for target in result.targets.targets}
+    if len(counts) == 1:
+        return {counts.pop(): {action.group for action in result.files}}
+    types = [tree.type_of(name) for name in tree.hash_fields]
+    groups: dict[int | None, set[str]] = {}
+    for count in counts:
+        assert count is not None
+        bucket = bucket_column(tree.hash_fields, count, tree.hash_function, types)
+        rows = found.inserted(tree.hash_fields).select(bucket).distinct().collect()
+        groups[count] = {str(row[0]) for row in rows}
+    return groups
 
 
 def _repeated(rows: DataFrame, names: Sequence[str]) -> str:

@@ -50,7 +50,6 @@ from spark_apps.mergetree.read import (
     live_rows,
     names_within,
     newest_rows,
-    number_rows,
     positions_target,
     read_files,
     same_key,
@@ -63,6 +62,7 @@ from spark_apps.mergetree.spark_utils import cached, inline
 from spark_apps.mergetree.spark_versions import from_arrow, to_arrow
 from spark_apps.mergetree.times import InexactTimes, exact
 from spark_apps.mergetree.tree import DELETED, GROUP_ID, LINEAGE, ROW, FileGroups, Snapshot, Tree
+from spark_apps.storage.arrow_keys import last_matches, number_rows
 from spark_apps.storage.errors import ConcurrentWrite, LakeIndexError, StorageError
 from spark_apps.timeline.files import DataFile, GroupKey, Positions, positions_path
 from spark_apps.timeline.model import (
@@ -688,6 +688,7 @@ def entries_of(attempt: Attempt, tree: Tree, batch: Any) -> Any | None:
     :param batch: an Arrow table of :func:`with_texts`.
     :returns: an Arrow table; ``None`` if the index declines, as it does where it would read too much.
     """
+    import numpy as np
     import pyarrow as pa
 
     entry = unique_index(attempt.snapshot.state)
@@ -701,10 +702,13 @@ def entries_of(attempt: Attempt, tree: Tree, batch: Any) -> Any | None:
     known = find(entry.definition.kind).places(IndexContext(attempt.snapshot, entry.definition, ""), keys)
     if known is None:
         return None
-    targets = keys.append_column(_TARGET, paths_of(attempt.snapshot.table, tree, batch))
-    entries = known.select([*tree.key, PARTITION]).join(targets, list(tree.key), join_type="inner")
-    # Arrow takes no null for another: keys that its join leaves out are Spark's to find.
-    return entries if len(entries) == len(known) else None
+    targets = paths_of(attempt.snapshot.table, tree, batch)
+    found = last_matches([keys.column(name) for name in tree.key], [known.column(name) for name in tree.key])
+    there = np.flatnonzero(found >= 0)
+    if len(there) != len(known):
+        return None  # a key was given twice
+    entries = known.select([*tree.key, PARTITION]).take(found[there])
+    return entries.append_column(_TARGET, targets.take(there))
 
 
 def paths_of(table: TableDefinition, tree: Tree, batch: Any) -> Any:
@@ -715,7 +719,7 @@ def paths_of(table: TableDefinition, tree: Tree, batch: Any) -> Any:
     if not tree.partition_by:
         return pa.repeat(path_of_texts(table, ()), len(batch))
     texts = batch.select(list(value_texts(tree))).combine_chunks()
-    numbers = number_rows([column.combine_chunks() for column in texts.columns])
+    numbers = number_rows(texts.columns)
     _, first, numbered_paths = np.unique(numbers, return_index=True, return_inverse=True)
     paths = [path_of_texts(table, tuple(row.values())) for row in texts.take(first).to_pylist()]
     return pa.array(paths, pa.string()).take(pa.array(numbered_paths))
@@ -787,7 +791,14 @@ def keep_unique(
                 hint="Run it again: it will move those rows.",
             )
 
-    work.guard = guard
+    earlier = work.guard
+
+    def both(head: State) -> None:
+        if earlier is not None:
+            earlier(head)
+        guard(head)
+
+    work.guard = both
     work.unique_by = "" if known is None else known.definition.tree
 
 

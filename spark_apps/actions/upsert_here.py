@@ -29,13 +29,14 @@ from spark_apps.indexes.keyed.matching import KeyMatcher, kinds_of, normalize_co
 from spark_apps.layout.partitions import value_of
 from spark_apps.layout.types import arrow_type
 from spark_apps.mergetree.buckets import Target, value_texts
-from spark_apps.mergetree.read import live_rows, number_rows
+from spark_apps.mergetree.read import live_rows
 from spark_apps.mergetree.schema import column
 from spark_apps.mergetree.spark_utils import estimated_bytes
 from spark_apps.mergetree.spark_versions import to_arrow
 from spark_apps.mergetree.times import InexactTimes
 from spark_apps.mergetree.tree import DELETED, Snapshot, Tree
 from spark_apps.mergetree.write_here import can_stage_here, stage_table
+from spark_apps.storage.arrow_keys import number_rows
 from spark_apps.timeline.files import GroupKey
 from spark_apps.timeline.model import AddFile
 

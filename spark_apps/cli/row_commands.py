@@ -217,6 +217,27 @@ def verify(lake: Lake, table: str, index: str | None, version: int | None, as_of
     return 0 if all(report.ok for report in reports) else NO
 
 
+@command("verify-erasure")
+@table_argument
+@click.option("--where", metavar="SQL", help="The predicate by which rows were deleted: its values are looked for.")
+@click.option("--value", "values", multiple=True, metavar="TEXT", help="A further text that only those rows held.")
+def verify_erasure(lake: Lake, table: str, where: str | None, values: tuple[str, ...]) -> int:
+    """Search every file below a table's folder for values of erased rows.
+
+    Exits with 1 if a file holds one. All bytes of the folder are read in this process.
+    """
+    opened = lake.open(table, None, None)
+    note_state(opened.snapshot.state)
+    with lake.output.progress("reading files") as progress:
+        progress.tell("searching all files below the table")
+        report = opened.verify_erasure(where, values=values)
+    if lake.output.as_json:
+        lake.output.json(report.to_dict())
+    else:
+        lake.output.view(report.view())
+    return 0 if report.ok else NO
+
+
 # --- rows -------------------------------------------------------------------------------------------------------------
 
 

@@ -32,6 +32,7 @@ from spark_apps.mergetree.pyspark_names import Column, DataFrame, F, SparkSessio
 from spark_apps.mergetree.schema import column, quote
 from spark_apps.mergetree.spark_utils import READ_OPTIONS, escape_globs, list_on_driver, load_files
 from spark_apps.mergetree.tree import DELETED, GROUP_ID, LINEAGE, ROW, FileGroups, Snapshot, Tree
+from spark_apps.storage.arrow_keys import last_matches, number_rows, rows_with_keys, rows_without_keys
 from spark_apps.storage.errors import StorageError
 from spark_apps.timeline.files import DataFile, Positions, is_merged, lowest_files, positions_path
 
@@ -516,7 +517,6 @@ def _positions_file(delta: DataFile) -> DataFile:
 
 
 _ROW = "__index_row"
-_DELETED_AT = "__index_deleted_at"
 _NAN = "__index_nan"
 
 
@@ -553,9 +553,9 @@ def merge_files(
         if keys is None:
             yield live_rows(table).select(list(columns))
             continue
-        yield live_rows(_join_on_keys(table, keys, key, "left anti")).select(list(columns))
+        yield live_rows(rows_without_keys(table, keys, key)).select(list(columns))
         if ordering is not None:
-            entries.append(_as_entries(_join_on_keys(table, keys, key, "left semi"), lowest))
+            entries.append(_as_entries(rows_with_keys(table, keys, key), lowest))
     if entries:
         yield live_rows(newest_rows(pa.concat_tables(entries), key, ordering)).select(list(columns))
 
@@ -570,7 +570,7 @@ def newest_rows(rows: Any, key: Sequence[str], ordering: str | None = None) -> A
         return _newest_rows_by_ordering(rows, key, ordering)
     import numpy as np
 
-    numbers = number_rows([rows.column(name).combine_chunks() for name in key])
+    numbers = number_rows([rows.column(name) for name in key])
     last = np.unique(numbers[::-1], return_index=True)[1]
     return rows.take(np.sort(len(numbers) - 1 - last))
 
@@ -584,38 +584,20 @@ def live_rows(rows: Any) -> Any:
     return rows.filter(pc.invert(pc.fill_null(rows.column(DELETED), False)))
 
 
-def number_rows(columns: Sequence[Any]) -> Any:
-    """Return a number for each row: the same for rows that are equal in all of these arrays, nulls included."""
-    import numpy as np
-
-    numbers: Any = None
-    for values in columns:
-        encoded = values.dictionary_encode(null_encoding="encode")
-        indices = encoded.indices.to_numpy(zero_copy_only=False).astype(np.int64)
-        if numbers is None:
-            numbers = indices
-        else:
-            numbers = np.unique(numbers * len(encoded.dictionary) + indices, return_inverse=True)[1]
-    return numbers
-
-
 def _newest_rows_by_ordering(entries: Any, key: Sequence[str], ordering: str) -> Any:
     """Return of the rows behind a key's last tombstone the one with the highest (ordering, sequence number)."""
+    import numpy as np
     import pyarrow as pa
     import pyarrow.compute as pc
 
     tombstones = entries.filter(pc.fill_null(entries.column(DELETED), False))
     rows = live_rows(entries)
     if tombstones.num_rows:
-        ranked = tombstones.select([*key, SEQUENCE_NUMBER]).group_by(list(key), use_threads=False)
-        last = ranked.aggregate([(SEQUENCE_NUMBER, "max")])
-        highest = f"{SEQUENCE_NUMBER}_max"
-        last = last.rename_columns([_DELETED_AT if name == highest else name for name in last.column_names])
-        positions = _with_row_positions(rows.select([*key, SEQUENCE_NUMBER]))
-        joined = positions.join(last, keys=list(key), join_type="left outer", use_threads=False)
-        deleted_at = joined.column(_DELETED_AT)
-        later = pc.greater_equal(joined.column(SEQUENCE_NUMBER), pc.fill_null(deleted_at, 0))
-        rows = _take_in_order(rows, joined.filter(pc.or_(pc.is_null(deleted_at), later)).column(_ROW))
+        tombstones = tombstones.take(pc.sort_indices(tombstones.column(SEQUENCE_NUMBER)))
+        last = last_matches([rows.column(name) for name in key], [tombstones.column(name) for name in key])
+        deleted_at = tombstones.column(SEQUENCE_NUMBER).to_numpy()[last]
+        numbers = rows.column(SEQUENCE_NUMBER).to_numpy()
+        rows = rows.take(np.flatnonzero((last < 0) | (numbers >= deleted_at)))
     order = rows.column(ordering)
     ranks = {ordering: order, SEQUENCE_NUMBER: rows.column(SEQUENCE_NUMBER)}
     by = [ordering, SEQUENCE_NUMBER]
@@ -646,25 +628,6 @@ def _with_row_positions(rows: Any) -> Any:
     import pyarrow as pa
 
     return rows.append_column(_ROW, pa.array(range(rows.num_rows), pa.int64()))
-
-
-def _join_on_keys(rows: Any, keys: Any, key: Sequence[str], how: str) -> Any:
-    """Return the rows that a join with keys keeps. Only keys are joined: a join cannot carry every type along."""
-    joined = _with_row_positions(rows.select(list(key))).join(keys, keys=list(key), join_type=how, use_threads=False)
-    return _take_in_order(rows, joined.column(_ROW))
-
-
-def keys_without(rows: Any, keys: Any, key: Sequence[str]) -> Any:
-    """Return the rows of an Arrow table whose key is not among some."""
-    return _join_on_keys(rows, keys, key, "left anti")
-
-
-def positions_of_keys(rows: Any, keys: Any, key: Sequence[str]) -> Any:
-    """Return the positions of the rows whose key is among some, in their order; both are Arrow tables of the key."""
-    import pyarrow.compute as pc
-
-    joined = _with_row_positions(rows).join(keys, keys=list(key), join_type="left semi", use_threads=False)
-    return joined.column(_ROW).take(pc.sort_indices(joined.column(_ROW)))
 
 
 def _take_in_order(rows: Any, positions: Any) -> Any:

@@ -20,13 +20,13 @@ from spark_apps.indexes.lineage import LINEAGE
 from spark_apps.layout.types import nested_arrow_type
 from spark_apps.mergetree.blocks import access_options, block_format
 from spark_apps.mergetree.external_files import THROUGH, attached_values
-from spark_apps.mergetree.read import keys_without
 from spark_apps.mergetree.tree import Snapshot
 from spark_apps.query.arrow_rows import ArrowFile, ArrowRows, ArrowShape
 from spark_apps.query.arrow_text import NotPlain, TextFormat, text_format
 from spark_apps.query.planning import ReadPlan
 from spark_apps.query.predicates import And, Comparison, In, Or, Predicate
 from spark_apps.query.wanted_keys import WantedKeys
+from spark_apps.storage.arrow_keys import rows_without_keys
 from spark_apps.storage.errors import UnsupportedSource
 from spark_apps.timeline.files import DataFile, GroupKey, is_merged
 
@@ -298,7 +298,7 @@ def _read_entries(plan: ArrowPlan, file: ArrowFile, entries: ArrowEntries, threa
             in_list = pc.is_in(rows.column(LINEAGE), value_set=listed)
             rows = rows.filter(in_list if few else pc.invert(in_list))
         if hidden is not None and rows.num_rows:
-            rows = keys_without(rows, hidden, (*shape.key, LINEAGE))
+            rows = rows_without_keys(rows, hidden, (*shape.key, LINEAGE))
         yield from rows.select(plan.schema.names).cast(plan.schema).to_batches()
 
 

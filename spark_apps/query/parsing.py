@@ -860,6 +860,12 @@ def literal_of(node: exp.Expr, timestamps: str | None = None, *, casts: bool = T
                 return _negated(_cast(inner, timestamps, bound=not casts))
         case exp.Cast() if isinstance(node.this, exp.Literal):
             return _cast(node, timestamps)
+        case exp.Cast() if isinstance(node.this, exp.HexString) and node.to.this == exp.DType.TEXT:
+            # A text that was bound (spark_apps.storage.parameters).
+            try:
+                return Literal("string", literal_of(node.this).value.decode())
+            except UnicodeDecodeError as error:
+                raise Unclear("its bytes are no text") from error
     raise Unclear("its right side is not a plain literal")
 
 

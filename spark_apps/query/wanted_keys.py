@@ -15,9 +15,9 @@ from spark_apps.indexes.keyed.matching import FixedWidth, keys_to_arrow, kinds_o
 from spark_apps.layout.hashing import DEFAULT_HASH, buckets_of_columns
 from spark_apps.layout.types import ColumnType
 from spark_apps.mergetree.parquet_rows import Bounds
-from spark_apps.mergetree.read import positions_of_keys
 from spark_apps.mergetree.tree import Tree
 from spark_apps.query.planning import ReadPlan
+from spark_apps.storage.arrow_keys import positions_of_keys
 from spark_apps.timeline.files import GroupKey
 
 _FEW = 64
@@ -65,8 +65,7 @@ class WantedKeys:
         ]
         if len(columns) > 1:
             names = list(self.names)
-            found = positions_of_keys(pa.table(columns, names=names), pa.table(self._columns), names)
-            return found.to_numpy()
+            return positions_of_keys(pa.table(columns, names=names), self._whole, names)
         if len(self) > _FEW and (searched := self._searched) is not None:
             positions = searched.rows_among(columns[0])
             if positions is not None:
@@ -78,6 +77,12 @@ class WantedKeys:
 
         [keys] = self._columns.values()
         return pc.is_in(column, value_set=keys, skip_nulls=True).to_numpy(zero_copy_only=False)
+
+    @cached_property
+    def _whole(self) -> Any:
+        import pyarrow as pa
+
+        return pa.table(self._columns).drop_null()
 
     @cached_property
     def _searched(self) -> FixedWidth | None:

@@ -46,6 +46,7 @@ from spark_apps.storage.errors import (
     TableExists,
     TableNotFound,
 )
+from spark_apps.storage.parameters import Parameters
 from spark_apps.storage.store import Store
 from spark_apps.table import IndexedTable
 from spark_apps.timeline.locations import LOGS_OF_SOURCES, Warehouse, WarehouseTable
@@ -642,6 +643,7 @@ def run(
     window: int | None = None,
     max_rows: int = MAX_ROWS,
     output_path: str | None = None,
+    parameters: Parameters | None = None,
 ) -> Results:
     """Run the statements of a script; docs/sql.md describes each.
 
@@ -653,12 +655,15 @@ def run(
     :param window: epoch of the stop-write window that the caller holds.
     :param max_rows: so many rows a query may answer with. With 0 none are collected: ``to_df()`` gives them.
     :param output_path: folder that the answer of the script's only query is written into, as Parquet, instead.
+    :param parameters: name -> value, bound to ``:name`` in the text and never read as SQL: text, numbers, booleans,
+        dates, times, bytes, ``None``.
     :param spark: the session.
     :returns: an answer a statement; ``.rows``, ``.columns`` and ``.to_df()`` are those of the last.
     :raises InvalidStatement: if the text cannot be read; nothing was run.
+    :raises InvalidInput: for a parameter that is missing or unknown; nothing was run.
     :raises LakeIndexError: of a statement that failed; it says which, and what stands.
     """
-    statements = parse(text)
+    statements = parse(text, parameters)
     check_output(statements, output_path)
     session = Session(spark, Warehouse(warehouse, dict(options or {})), window, max_rows, output_path)
     done: list[Result] = []

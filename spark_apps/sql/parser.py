@@ -29,6 +29,7 @@ from spark_apps.sql.syntax import (
     without_comments,
 )
 from spark_apps.storage.errors import InvalidStatement
+from spark_apps.storage.parameters import Parameters, bind
 from spark_apps.timeline.allowed_sources import FORMATS
 
 
@@ -583,13 +584,17 @@ _WIDEST_TOKEN = 60
 _OPENINGS = {"'": "A quotation", '"': "A quotation", "`": "A quoted name", "/*": "A comment"}
 
 
-def parse(script: str) -> tuple[Statement, ...]:
+def parse(script: str, parameters: Parameters | None = None) -> tuple[Statement, ...]:
     """Return the statements of a script, in order.
 
     Statements end with ``;``, the last one may go without.
 
+    :param parameters: name -> value, bound to the script's ``:name``; see :func:`spark_apps.storage.parameters.bind`.
+    :raises InvalidInput: for a parameter that is missing or unknown.
     :raises InvalidStatement: with line, column, the text there and what was expected. Nothing was run.
     """
+    if parameters is not None:
+        script = bind(script, parameters)
     segments = split(script)
     rows = [segment for segment in segments if segment.of_rows]
     queries = [(one.start, one.end) for one in rows] + [

@@ -13,6 +13,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
 from functools import partial, reduce
 from typing import TYPE_CHECKING, Any
 
@@ -26,6 +27,7 @@ from spark_apps.actions.change_rows import (
     OLD,
     DeleteRows,
     InsertQuery,
+    MatchedIn,
     MergeRows,
     OverwriteQuery,
     RowChanges,
@@ -33,15 +35,27 @@ from spark_apps.actions.change_rows import (
     compared,
 )
 from spark_apps.actions.template import Action
+from spark_apps.actions.upsert_plan import unique_index
 from spark_apps.mergetree.schema import quote
 from spark_apps.mergetree.spark_utils import over_connect, setting
 from spark_apps.mergetree.spark_versions import message_of, try_cast
-from spark_apps.mergetree.tree import Snapshot
+from spark_apps.mergetree.tree import Snapshot, Tree
 from spark_apps.optimizer.session import indexes_in_use
 from spark_apps.sources.registry import find_in_catalog
 from spark_apps.sql import statements as s
 from spark_apps.sql.results import Result, Session, change_result, partition_texts, paths_with
-from spark_apps.sql.row_parser import Reference, columns_named, equal_to, is_plain, pushed_down, references, replaced
+from spark_apps.sql.row_parser import (
+    Equalities,
+    Equality,
+    Reference,
+    column_of,
+    columns_named,
+    equalities,
+    is_plain,
+    pushed_down,
+    references,
+    replaced,
+)
 from spark_apps.storage.errors import InvalidInput, InvalidName, InvalidStatement, TableNotFound, UnsupportedSource
 from spark_apps.storage.store import Store
 from spark_apps.table import IndexedTable
@@ -482,8 +496,13 @@ def _merged(
         of: [_with_star(shown, clause, source, from_source) for clause in statement.clauses if clause.of == of]
         for of in ("matched", "not matched", "not matched by source")
     }
+    matched, inserts = clauses["matched"], clauses["not matched"]
+    only_deletes = len(matched) == 1 and matched[0].action == "delete" and matched[0].condition is None
     sides = {
-        "matched": f"{source_text} JOIN {target_text}",
+        # A row that is deleted whatever matches it goes once, however much of the source matches.
+        "matched": f"{target_text} LEFT SEMI JOIN {source_text}"
+        if only_deletes
+        else f"{source_text} JOIN {target_text}",
         "not matched": f"{source_text} LEFT ANTI JOIN {target_text}",
         "not matched by source": f"{target_text} LEFT ANTI JOIN {source_text}",
     }
@@ -495,15 +514,14 @@ def _merged(
         columns = [*old, _clause_number(some), *_values(shown, some)]
         text = f"SELECT {', '.join(columns)} FROM {sides[of]} ON ({statement.on}\n)"
         parts.append(_changed(shown, tables.query(text, given), some))
-    matched = clauses["matched"]
-    only_deletes = len(matched) == 1 and matched[0].action == "delete" and matched[0].condition is None
-    inserts = clauses["not matched"]
-    by_key = bool(inserts) and all(_by_key(snapshot, clause, statement, called, from_source) for clause in inserts)
+    held = _held_equal(
+        session, snapshot.data, inserts, equalities(statement.on, called, from_source), from_source, source
+    )
     return RowChanges(
         reduce(DataFrame.unionByName, parts),
         matched_once=bool(matched) and not only_deletes,
-        new_keys=not inserts or by_key,
-        reads_all=bool(inserts) and not by_key,
+        new_unless_null=_new_unless_null(snapshot, held) if inserts else (),
+        matched_in=_matched_in(snapshot, held) if inserts else "groups",
     )
 
 
@@ -523,13 +541,80 @@ def _with_star(table: IndexedTable, clause: s.MergeClause, source: DataFrame, ca
     return s.MergeClause(clause.of, clause.condition, clause.action, values)
 
 
-def _by_key(snapshot: Snapshot, clause: s.MergeClause, statement: s.Merge, called: str, source: str) -> bool:
-    """Tell whether a row that is not matched has a key that the table lacks: the key is what is matched."""
-    values = {name.lower(): text for name, text in clause.assignments or ()}
-    return all(
-        (text := values.get(name.lower())) is not None and equal_to(statement.on, name, called, text, source)
-        for name in snapshot.data.identity
-    )
+@dataclass(frozen=True)
+class _HeldEqual:
+    """The columns of a table that ON holds equal to the very values that rows are inserted with.
+
+    :param null_safe: column -> whether null is equal to null, too.
+    :param alone: whether ON is true wherever all of these are equal.
+    """
+
+    null_safe: Mapping[str, bool]
+    alone: bool
+
+
+def _held_equal(
+    session: Session, tree: Tree, inserts: Sequence[s.MergeClause], on: Equalities, called: str, source: DataFrame
+) -> _HeldEqual:
+    """Return what ON holds equal to what every clause inserts, compared as it is stored.
+
+    Neither a value that a cast changes (1.5, stored as 1) counts, nor one of another column than is inserted.
+
+    :param called: the source's name, quoted.
+    """
+    exact = str(setting(session.spark, "spark.sql.caseSensitive", "false")).lower() == "true"
+
+    def same(one: str, other: str | None) -> bool:
+        return other is not None and (one == other if exact else one.lower() == other.lower())
+
+    def inserted(part: Equality, name: str) -> bool:
+        kinds = [field.dataType for field in source.schema.fields if same(part.value, field.name)]
+        if len(kinds) != 1 or not _stored_as_compared(kinds[0], tree.field(name).dataType):
+            return False
+        values = [[column_of(text, called) for column, text in clause.assignments or () if same(name, column)]
+                  for clause in inserts]  # fmt: skip
+        return all(len(of_clause) == 1 and same(part.value, of_clause[0]) for of_clause in values)
+
+    null_safe: dict[str, bool] = {}
+    alone = on.alone
+    for part in on.parts:
+        names = [name for name in tree.columns if same(part.column, name)]
+        if len(names) == 1 and inserted(part, names[0]):
+            null_safe[names[0]] = null_safe.get(names[0], True) and part.null_safe
+        else:
+            alone = False
+    return _HeldEqual(null_safe, alone)
+
+
+def _stored_as_compared(kind: T.DataType, target: T.DataType) -> bool:
+    """Tell whether a value that is stored is equal to what was compared: whole numbers are, which fit or fail."""
+    whole = (T.ByteType, T.ShortType, T.IntegerType, T.LongType)
+    return kind.simpleString() == target.simpleString() or (isinstance(kind, whole) and isinstance(target, whole))
+
+
+def _new_unless_null(snapshot: Snapshot, held: _HeldEqual) -> list[str] | None:
+    """Return the columns by which a row without a match is known to have a new key, where none of them is null.
+
+    That is so only where ON asks for nothing but the whole of what keys are unique by: where it asks for more, or for
+    the partition too although keys are unique in the table, a row of the key may be there that it leaves out.
+
+    :returns: ``None`` if a row without a match may have a key that is there.
+    """
+    tree = snapshot.data
+    unique = tree.key if unique_index(snapshot.state) is not None else tree.identity
+    if not held.alone or set(held.null_safe) != set(unique):
+        return None
+    return [name for name in unique if tree.field(name).nullable and not held.null_safe[name]]
+
+
+def _matched_in(snapshot: Snapshot, held: _HeldEqual) -> MatchedIn:
+    """Return where rows can be that match what is inserted: ON needs no more than be false elsewhere."""
+    tree, equal = snapshot.data, set(held.null_safe)
+    if unique_index(snapshot.state) is not None and equal >= set(tree.key):
+        return "groups"
+    if tree.by_id or not equal >= set(tree.hash_fields):
+        return "table"
+    return "groups" if equal >= set(tree.partition_by) else "buckets"
 
 
 # --- Clauses as columns of a query ------------------------------------------------------------------------------------

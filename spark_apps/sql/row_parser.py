@@ -21,6 +21,7 @@ from spark_apps.sql import statements as s
 from spark_apps.sql.syntax import Positioned, Refused, literal_of, refusal, table_name, unquoted
 from spark_apps.storage.errors import InvalidStatement
 from spark_apps.storage.names import quote
+from spark_apps.storage.parameters import LEXEMES
 from spark_apps.workload.shapes import UNPREPARED
 
 # --- the tables that a query names ------------------------------------------------------------------------------------
@@ -200,6 +201,8 @@ def pushed_down(text: str, reference: Reference, columns: Collection[str]) -> st
     if kept_by_own and not any(side in ("RIGHT", "FULL") for side in later):
         where = select.args.get("where")
         conjuncts.extend(_conjuncts(where.this if where is not None else None))
+        for join in joins[0 if own is None else own + 1 :]:
+            conjuncts.extend(_conjuncts(join.args.get("on") if (join.kind or "").upper() == "SEMI" else None))
     if own is not None and sides[own] in ("", "LEFT"):
         conjuncts.extend(_conjuncts(joins[own].args.get("on")))
     texts = [is_ours.text(one) for one in conjuncts if is_ours.plain(one) and one.find(exp.Column) is not None]
@@ -298,51 +301,79 @@ def is_plain(condition: str) -> bool:
     )
 
 
-def equal_to(condition: str, column: str, called: str, value: str, source: str) -> bool:
-    """Tell whether a condition only holds where a column of a table is equal to a column of a source.
+@dataclass(frozen=True)
+class Equality:
+    """A part of a condition that holds a column of a table equal to one of a source, as their names are written.
 
-    :param called: the table's name, quoted, as ``source`` is. :param value: the text of the source's column.
+    :param null_safe: whether null is equal to null there (``<=>``).
     """
-    tree, other = _condition(condition), _condition(f"{value} IS NULL")
-    wanted = other.this.unnest() if isinstance(other, exp.Is) else None
-    if tree is None or not isinstance(wanted, exp.Column):
-        return False
 
-    def means(node: exp.Expr, name: str, qualifier: str) -> bool:
-        return (
-            isinstance(node, exp.Column)
-            and node.name.lower() == name.lower()
-            and node.table.lower() == qualifier.strip("`").lower()
-        )
+    column: str
+    value: str
+    null_safe: bool
 
+
+@dataclass(frozen=True)
+class Equalities:
+    """The equalities that hold wherever a condition is true.
+
+    :param alone: whether it is true wherever all of them hold: it asks nothing else.
+    """
+
+    parts: tuple[Equality, ...] = ()
+    alone: bool = False
+
+
+def equalities(condition: str, called: str, source: str) -> Equalities:
+    """Return the columns of a table that a condition compares with columns of a source, for equality.
+
+    :param called: the table's name, quoted, as ``source`` is.
+    """
+    tree = _condition(condition)
+    if tree is None:
+        return Equalities()
+    parts, alone = [], True
     for one in _conjuncts(tree):
         equal = one.unnest()
-        if isinstance(equal, exp.EQ | exp.NullSafeEQ):
-            for left, right in ((equal.left, equal.right), (equal.right, equal.left)):
-                if (
-                    means(left, column, called)
-                    and means(right, wanted.name, source)
-                    and wanted.table.lower()
-                    in (
-                        "",
-                        source.strip("`").lower(),
-                    )
-                ):
-                    return True
-    return False
+        part = _equality(equal, called, source) if isinstance(equal, exp.EQ | exp.NullSafeEQ) else None
+        if part is None:
+            alone = False
+        else:
+            parts.append(part)
+    return Equalities(tuple(parts), alone)
+
+
+def _equality(node: exp.Binary, called: str, source: str) -> Equality | None:
+    for left, right in ((node.left, node.right), (node.right, node.left)):
+        column, value = _column_of(left, called), _column_of(right, source)
+        if column is not None and value is not None:
+            return Equality(column, value, isinstance(node, exp.NullSafeEQ))
+    return None
+
+
+def _column_of(node: exp.Expr, qualifier: str) -> str | None:
+    """Return the name of a column that is called with the (quoted) name of its table, and is no field of a struct."""
+    if not isinstance(node, exp.Column) or not isinstance(node.this, exp.Identifier) or len(node.parts) != 2:
+        return None
+    return node.name if node.table.lower() == qualifier.strip("`").lower() else None
+
+
+def column_of(value: str, source: str) -> str | None:
+    """Return the column of a source that a value is, by its name as written; ``None`` if it is an expression.
+
+    :param source: the name by which the value may call the source, quoted.
+    """
+    tree = _condition(f"({value}\n) IS NULL")
+    column = tree.this.unnest() if isinstance(tree, exp.Is) else None
+    if isinstance(column, exp.Column) and isinstance(column.this, exp.Identifier) and not column.table:
+        return column.name
+    return None if column is None else _column_of(column, source)
 
 
 # --- statements on rows -----------------------------------------------------------------------------------------------
 
 
-_LEXEMES = re.compile(
-    r"(?P<SKIPPED>[\s\ufeff]+|--[^\n]*|/\*[\s\S]*?\*/)"
-    r"|(?P<RAW_QUOTED>[rR]'[^']*'|[rR]\"[^\"]*\")"
-    r"|(?P<SINGLE_QUOTED>'(?:[^'\\]|\\[\s\S])*')|(?P<DOUBLE_QUOTED>\"(?:[^\"\\]|\\[\s\S])*\")"
-    r"|(?P<BACKTICKED>`(?:[^`]|``)+`)|(?P<NAME>[^\W\d][\w$]*)"
-    r"|(?P<NUMBER>[+-]?(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][+-]?\d+)?(?!\w))|(?P<SIGN>[\s\S])"
-)
-_TEXTS = ("SINGLE_QUOTED", "DOUBLE_QUOTED", "RAW_QUOTED")
+_TEXTS = ("SINGLE_QUOTED", "DOUBLE_QUOTED", "RAW_QUOTED", "BYTES_TEXT")
 _UNCLOSED = {"'": "A quotation", '"': "A quotation", "`": "A quoted name"}
 _OPENING, _CLOSING = "([{", ")]}"
 
@@ -354,7 +385,7 @@ _AFTER_A_TABLE = ("SET", "WHERE", "USING", "ON", "VERSION", "TIMESTAMP", "FOR", 
 
 def lexemes(text: str, start: int = 0, end: int | None = None) -> Iterator[Token]:
     """Yield the words, literals and signs of a text, without comments; their positions are those in the text."""
-    for match in _LEXEMES.finditer(text, start, len(text) if end is None else end):
+    for match in LEXEMES.finditer(text, start, len(text) if end is None else end):
         if match.lastgroup != "SKIPPED":
             yield Token(match.lastgroup or "SIGN", match[0], match.start(), end_pos=match.end())
 

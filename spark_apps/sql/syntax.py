@@ -15,6 +15,7 @@ from lark import Token
 
 from spark_apps.sql.statements import Value
 from spark_apps.storage.errors import InvalidStatement
+from spark_apps.storage.parameters import text_of_bytes
 from spark_apps.storage.secrets import hide, hide_in_statement, secrets_in_statement
 
 T = TypeVar("T")
@@ -94,6 +95,8 @@ def unquoted(token: Token) -> str:
             return text[1:-1].replace("``", "`")
         case "RAW_QUOTED":
             return text[2:-1]
+        case "BYTES_TEXT":
+            return text_of_bytes(text)
         case "SINGLE_QUOTED" | "DOUBLE_QUOTED":
             return _DOUBLED_OR_ESCAPED[text[0]].sub(lambda match: match[1] or text[0], text[1:-1])
     return text
@@ -223,7 +226,7 @@ properties: "(" property ("," property)* ")"
 property: property_key "="? literal
 property_key: dotted | SINGLE_QUOTED | RAW_QUOTED
 text: _text
-_text: SINGLE_QUOTED | DOUBLE_QUOTED | RAW_QUOTED
+_text: SINGLE_QUOTED | DOUBLE_QUOTED | RAW_QUOTED | BYTES_TEXT
 literal: _text | NUMBER | TRUE | FALSE | NULL
 
 // The text of a column list is found by its parentheses and read by Spark.
@@ -241,6 +244,7 @@ SINGLE_QUOTED: /'(?:[^'\\]|''|\\[\s\S])*'/
 DOUBLE_QUOTED: /"(?:[^"\\]|""|\\[\s\S])*"/
 RAW_QUOTED.3: /r'[^']*'|r"[^"]*"/i
 NUMBER: /[+-]?(?:\d+(?:\.\d*)?|\.\d+)(?:e[+-]?\d+)?(?!\w)/i
+BYTES_TEXT.3: /CAST\(X'(?:[0-9A-F]{2})*' AS STRING\)/
 STORED_BY.3: /stored\s+by(?![\w$])/i
 COMMENTS: /--[^\n]*|\/\*[\s\S]*?\*\//
 WHITE: /[\s\ufeff]+/
@@ -249,7 +253,7 @@ WHITE: /[\s\ufeff]+/
 """
 
 _NOT_KEYWORDS = {"COLUMN_SIGN", "EXPRESSION_SIGN", "ARGUMENT", "NAME", "BACKTICKED", "SINGLE_QUOTED",
-                 "DOUBLE_QUOTED", "RAW_QUOTED", "NUMBER", "STORED_BY", "COMMENTS", "WHITE"}  # fmt: skip
+                 "DOUBLE_QUOTED", "RAW_QUOTED", "BYTES_TEXT", "NUMBER", "STORED_BY", "COMMENTS", "WHITE"}  # fmt: skip
 KEYWORDS = frozenset(re.findall(r"\b[A-Z][A-Z_]+\b", re.sub(r"//.*|/.*/i?$", "", _RULES, flags=re.M))) - _NOT_KEYWORDS
 
 GRAMMAR = _RULES + "\n".join(f"{word}.2: /{word.lower()}(?![\\w$])/i" for word in sorted(KEYWORDS))
@@ -260,6 +264,7 @@ _CALLED = {
     "SINGLE_QUOTED": "a quoted text",
     "DOUBLE_QUOTED": "a quoted text",
     "RAW_QUOTED": "a quoted text",
+    "BYTES_TEXT": "a quoted text",
     "NUMBER": "a number",
     "ARGUMENT": "name => value",
     "STORED_BY": "STORED BY",

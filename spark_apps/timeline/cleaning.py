@@ -17,7 +17,7 @@ from spark_apps.timeline import delta_log, hashing_config, open_tables
 from spark_apps.timeline.files import delta_of
 from spark_apps.timeline.limits import RETAIN_SECONDS, RETAIN_VERSIONS
 from spark_apps.timeline.log import Timeline, format_instant
-from spark_apps.timeline.model import AddFile, Expire, Receipt
+from spark_apps.timeline.model import DATA_TREE, AddFile, Expire, Receipt
 from spark_apps.timeline.operations import CLEAN, EXPIRE
 from spark_apps.timeline.publish import housekeeping, new_txn_id, publish
 from spark_apps.timeline.state import State
@@ -69,14 +69,21 @@ def clean(
     retain_versions: int = RETAIN_VERSIONS,
     retain_seconds: float = RETAIN_SECONDS,
     presumed_dead_seconds: float = PRESUMED_DEAD_SECONDS,
+    published_log: bool = False,
     txn_id: str | None = None,
 ) -> Receipt:
     """Expire versions and delete what no kept version and no live attempt needs.
 
     A version is expired when it is older than ``retain_seconds`` and not among the newest ``retain_versions``. Attempts
     without a sign of life for ``presumed_dead_seconds`` are aborted by a commit first.
+
+    :param published_log: also replace the Delta log of a published table by a checkpoint of its newest version. Its
+        older files hold lowest and highest values of rows that are gone; and files that only older published versions
+        name go at once, without the retention that they have otherwise.
+    :raises PublishRefused: with ``published_log``, if another writer has written into that log.
     """
     timeline.refresh()
+    log_files = open_tables.rewrite_log(timeline) if published_log else {}
     txn_id = txn_id or new_txn_id(CLEAN.name)
     dead = _presumed_dead(timeline, presumed_dead_seconds)
     for name, attempt in dead:
@@ -98,6 +105,8 @@ def clean(
     hashing_config.tidy(timeline)
     metrics = {"expired_below": timeline.head.expired_below, "files_deleted": len(files),
                "bytes_deleted": sum(files.values()), "attempts_aborted": len(dead)}  # fmt: skip
+    if published_log:
+        metrics["published_log_files_deleted"] = len(log_files)
     return Receipt(receipt.version, txn_id, CLEAN.name, metrics, receipt.instant, receipt.attempt)
 
 
@@ -107,11 +116,14 @@ def plan(
     retain_versions: int = RETAIN_VERSIONS,
     retain_seconds: float = RETAIN_SECONDS,
     presumed_dead_seconds: float = PRESUMED_DEAD_SECONDS,
+    published_log: bool = False,
 ) -> CleaningPlan:
     """Return what :func:`clean` would do now, without doing it."""
     timeline.refresh()
     below = max(expiry(timeline, retain_versions, retain_seconds), timeline.head.expired_below)
-    files, keeps_for = _deletable(timeline, below)
+    files, keeps_for = _deletable(timeline, below, newest_published=published_log)
+    if published_log:
+        files |= open_tables.log_files_to_go(timeline)
     dead = tuple(f"{name}.{attempt}" for name, attempt in _presumed_dead(timeline, presumed_dead_seconds))
     return CleaningPlan(below, tuple(files), sum(files.values()), dead, keeps_for)
 
@@ -138,15 +150,24 @@ def _presumed_dead(timeline: Timeline, silent_seconds: float) -> list[tuple[str,
     ]
 
 
-def _deletable(timeline: Timeline, below: int) -> tuple[dict[str, int], tuple[str, ...]]:
-    """Return the files (with sizes) that nothing from ``below`` on needs, and the attempts that keep older ones."""
+def _deletable(
+    timeline: Timeline, below: int, *, newest_published: bool = False
+) -> tuple[dict[str, int], tuple[str, ...]]:
+    """Return the files (with sizes) that nothing from ``below`` on needs, and the attempts that keep older ones.
+
+    :param newest_published: of the published versions only the newest counts.
+    """
     # The attempts are read after the expiry was committed; see the top of the module.
     live = live_requests(timeline)
     state = timeline.head
     protecting = [request for request in live if request.oldest_needed < below]
-    published = open_tables.oldest_needed(timeline)
-    oldest = min([below, *(request.oldest_needed for request in protecting), below if published is None else published])
+    published = open_tables.oldest_needed(timeline, newest_only=newest_published)
+    oldest = min([below, *(request.oldest_needed for request in protecting)])
     needed, withdrawn = _needed(timeline, state, oldest), set(withdrawn_attempts(timeline))
+    if published is not None and published < oldest:
+        # Readers of another format know no indexes.
+        needed |= _needed(timeline, state, published, DATA_TREE)
+        oldest = published
     deletable: dict[str, int] = {}
     for prefix in (DATA, INDEXES):
         for info in timeline.store.list(prefix):
@@ -166,10 +187,12 @@ def _deletable(timeline: Timeline, below: int) -> tuple[dict[str, int], tuple[st
     return deletable, (*keeps_for, *(["readers of the published log"] if oldest == published != below else []))
 
 
-def _needed(timeline: Timeline, state: State, oldest: int) -> set[str]:
-    needed = set(timeline.rebuild(oldest).file_set.paths())
+def _needed(timeline: Timeline, state: State, oldest: int, tree: str | None = None) -> set[str]:
+    """Return the paths of the files that a version from ``oldest`` on has, of all trees or of one."""
+    needed = set(timeline.rebuild(oldest).file_set.paths(tree))
     for commit in timeline.commits(after=oldest, until=state.version):
-        needed.update(action.path for action in commit.actions if isinstance(action, AddFile))
+        added = (action for action in commit.actions if isinstance(action, AddFile))
+        needed.update(action.path for action in added if tree in (None, action.tree))
     return needed
 
 

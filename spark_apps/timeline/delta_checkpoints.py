@@ -1,21 +1,23 @@
 """Checkpoints of a published Delta log: what its commits come to, so that readers fetch one file and the commits since.
 
-They are speed only: made of the log's own commits, which all stay, and a log without one, or whose newest could not be
-written, is read as well. What is published is for :mod:`spark_apps.timeline.open_tables`.
+They are speed only: made of the log's own commits, and a log without one, or whose newest could not be written, is
+read as well. The commits stay until :func:`keep_only` is asked for: then the checkpoint of the newest version, read
+back first, takes the place of all that is older. What is published is for :mod:`spark_apps.timeline.open_tables`.
 """
 
 from __future__ import annotations
 
 import io
 import logging
+import re
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import msgspec
 
-from spark_apps.storage.errors import LakeIndexError
-from spark_apps.storage.store import ObjectStore
+from spark_apps.storage.errors import LakeIndexError, StorageError
+from spark_apps.storage.store import ObjectInfo, ObjectStore
 from spark_apps.timeline.delta_log import FOLDER, commit_key
 
 logger = logging.getLogger(__name__)
@@ -25,11 +27,19 @@ EVERY = 100
 
 LAST = f"{FOLDER}/_last_checkpoint"
 
+_FILE = re.compile(re.escape(FOLDER) + r"/(\d{20})\.(json|checkpoint\.parquet)")
 _AT_ONCE = 8
 _MOST_BYTES = 1 << 30
 
+_BEGINNING = 64 * 1024
+"""Of what names the last checkpoint."""
+
 _Rows = dict[str, Any]
 _FileId = tuple[str, str]
+
+
+class _Last(msgspec.Struct):
+    version: int
 
 
 def checkpoint_key(version: int) -> str:
@@ -45,15 +55,56 @@ def write_if_due(store: ObjectStore, version: int, expired_before: int) -> None:
     if version == 0 or version % EVERY:
         return
     try:
-        rows = _replayed(store, version, expired_before)
-        body = _encode(rows)
-        store.put(checkpoint_key(version), body)
-        files = sum("add" in row for row in rows)
-        told = {"version": version, "size": len(rows), "sizeInBytes": len(body), "numOfAddFiles": files}
-        store.put(LAST, msgspec.json.encode(told))
-        logger.info("Version %s of the Delta log in %s has a checkpoint of %s files.", version, store.uri, files)
+        _write(store, version, _replayed(store, version, expired_before))
     except Exception as error:  # noqa: BLE001 - the version is published, and no failure here may say otherwise
         logger.warning("Version %s of the Delta log in %s has no checkpoint: %s", version, store.uri, error)
+
+
+def keep_only(store: ObjectStore, version: int, expired_before: int) -> dict[str, int]:
+    """Write the checkpoint of the newest version of a log, then delete all that is older; return what went, with sizes.
+
+    The commit of that version stays: it names no file that the checkpoint does not. Readers find the whole table at
+    each moment of it, and what a process left undone is done by the next call.
+
+    :param expired_before: as for :func:`write_if_due`.
+    :raises StorageError: if the checkpoint cannot be read back as it was written. Nothing is deleted then.
+    """
+    older = older_files(store, version)
+    if not older:
+        return {}
+    rows = _replayed(store, version, expired_before)
+    _write(store, version, rows)
+    if _decode(store.get(checkpoint_key(version), _MOST_BYTES)) != rows:
+        raise StorageError(
+            f"The checkpoint of version {version} of the Delta log in {store.uri} is not read back as it was written.",
+            outcome="No file of that log was deleted.",
+            hint="Try again; if it happens again, the storage damages files.",
+        )
+    # Another process may have gone on from an older one meanwhile.
+    pointed_at = msgspec.json.decode(store.get(LAST, _BEGINNING), type=_Last).version
+    gone = {info.key: info.size for info in older if _number(info) < pointed_at}
+    store.delete(gone)  # the oldest first: what is left of a log is never read as an older version
+    return gone
+
+
+def older_files(store: ObjectStore, version: int) -> list[ObjectInfo]:
+    """Return the commits and checkpoints below a version of a log, oldest first."""
+    found = [info for info in store.list(FOLDER) if _FILE.fullmatch(info.key)]
+    return [info for info in found if _number(info) < version]
+
+
+def _number(info: ObjectInfo) -> int:
+    match = _FILE.fullmatch(info.key)
+    return -1 if match is None else int(match[1])
+
+
+def _write(store: ObjectStore, version: int, rows: list[_Rows]) -> None:
+    body = _encode(rows)
+    store.put(checkpoint_key(version), body)
+    files = sum("add" in row for row in rows)
+    told = {"version": version, "size": len(rows), "sizeInBytes": len(body), "numOfAddFiles": files}
+    store.put(LAST, msgspec.json.encode(told))
+    logger.info("Version %s of the Delta log in %s has a checkpoint of %s files.", version, store.uri, files)
 
 
 def _replayed(store: ObjectStore, version: int, expired_before: int) -> list[_Rows]:
@@ -84,18 +135,25 @@ def _replayed(store: ObjectStore, version: int, expired_before: int) -> list[_Ro
 
 
 def _actions(store: ObjectStore, version: int) -> Iterator[_Rows]:
-    """Yield the actions of the last checkpoint and of the commits since, up to a version."""
-    begun, before = version // EVERY * EVERY - EVERY, []
-    if begun > 0:
-        try:
-            before = _decode(store.get(checkpoint_key(begun), _MOST_BYTES))
-        except (LakeIndexError, OSError, ValueError):
-            begun = 0  # it was never written, or is damaged
+    """Yield the actions of the newest checkpoint that can be read, up to a version, and of the commits since."""
+    before, begun = _last_readable(store, version)
     yield from before
-    numbers = range(begun + 1 if before else 0, version + 1)
     with ThreadPoolExecutor(_AT_ONCE) as pool:
-        for body in pool.map(lambda number: store.get(commit_key(number), _MOST_BYTES), numbers):
+        keys = map(commit_key, range(begun + 1, version + 1))
+        for body in pool.map(lambda key: store.get(key, _MOST_BYTES), keys):
             yield from (msgspec.json.decode(line) for line in body.splitlines())
+
+
+def _last_readable(store: ObjectStore, version: int) -> tuple[list[_Rows], int]:
+    """Return what the newest checkpoint up to a version holds, with its number; nothing and -1 if there is none."""
+    for info in reversed(older_files(store, version + 1)):
+        if not info.key.endswith(".parquet"):
+            continue
+        try:
+            return _decode(store.get(info.key, _MOST_BYTES)), _number(info)
+        except (LakeIndexError, OSError, ValueError):
+            continue  # it is damaged; an older one or the commits hold the same
+    return [], -1
 
 
 def _id(told: Mapping[str, Any]) -> _FileId:

@@ -756,9 +756,9 @@ class FileSet:
         if tree in self._added:
             yield from self._added[tree].select(partition, group)
 
-    def paths(self) -> Iterator[str]:
-        """Yield the paths of all files of all trees."""
-        for tree in self.trees():
+    def paths(self, only: str | None = None) -> Iterator[str]:
+        """Yield the paths of all files, of all trees or of one."""
+        for tree in self.trees() if only is None else [only]:
             yield from self._shared.paths(self._live_rows(tree))
             if tree in self._added:
                 yield from self._added[tree].by_path

@@ -20,6 +20,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
+from spark_apps.storage.arrow_keys import positions_of_keys
 from spark_apps.storage.errors import CannotPublish, ConcurrentWrite, InvalidInput, ObjectNotFound, PublishRefused
 from spark_apps.storage.store import ObjectStore, RangedFile, write_once
 from spark_apps.timeline import delta_checkpoints, delta_log
@@ -250,9 +251,13 @@ def publish_open(timeline: Timeline, known: State | None = None) -> Published:
 
 
 def _checkpoint(timeline: Timeline, state: State, log_version: int) -> None:
-    table = state.table
-    kept_from = int((timeline.clock() - retention_hours(table) * 3600) * 1000)
-    delta_checkpoints.write_if_due(timeline.store, log_version, kept_from)
+    delta_checkpoints.write_if_due(timeline.store, log_version, _removals_kept_from(timeline, state.definition))
+
+
+def _removals_kept_from(timeline: Timeline, table: TableDefinition | None) -> int:
+    """Return the moment, in milliseconds since 1970, since which removed files are still named as removed."""
+    assert table is not None
+    return int((timeline.clock() - retention_hours(table) * 3600) * 1000)
 
 
 def published(timeline: Timeline) -> Published | None:
@@ -293,10 +298,47 @@ def _why_not(head: State) -> str:
     return ""
 
 
-def oldest_needed(timeline: Timeline) -> int | None:
+def rewrite_log(timeline: Timeline) -> dict[str, int]:
+    """Replace the Delta log by a checkpoint of its newest version; return the older files that went, with their sizes.
+
+    What is not yet published is published first, if it can be. Older published versions can no longer be read, so
+    files that only they name may go. Of a table that is no longer published the whole log goes.
+
+    :raises PublishRefused: if another writer has written into the log; nothing is deleted.
+    """
+    head = timeline.refresh()
+    if head.definition is None or head.definition.source is not None or _newest(timeline) is None:
+        return {}  # the log beside a source's files is its owner's
+    store = timeline.store
+    if not is_published(head.definition):
+        files = log_files_to_go(timeline)
+        # Its newest commit last, by which the log is known as ours; one without its beginning is no table to readers.
+        store.delete(sorted(files, key=lambda key: (key != delta_checkpoints.LAST, key)))
+        return files
+    publish_open(timeline)
+    newest = _newest(timeline)
+    assert newest is not None
+    return delta_checkpoints.keep_only(store, newest[0], _removals_kept_from(timeline, head.definition))
+
+
+def log_files_to_go(timeline: Timeline) -> dict[str, int]:
+    """Return the files, with their sizes, that :func:`rewrite_log` would delete now."""
+    head = timeline.refresh()
+    if head.definition is None or head.definition.source is not None or (newest := _newest(timeline)) is None:
+        return {}
+    if is_published(head.definition):
+        infos = delta_checkpoints.older_files(timeline.store, newest[0])
+    else:
+        infos = timeline.store.list(delta_log.FOLDER)
+    return {info.key: info.size for info in infos}
+
+
+def oldest_needed(timeline: Timeline, *, newest_only: bool = False) -> int | None:
     """Return the oldest version whose files readers of the other format may need; ``None`` if it is not published.
 
     It is the one that was published when the retention began: what was replaced before that may go.
+
+    :param newest_only: only the newest published version counts.
     """
     definition = timeline.head.definition
     if definition is None or not is_published(definition):
@@ -304,8 +346,8 @@ def oldest_needed(timeline: Timeline) -> int | None:
     try:
         newest = _newest(timeline)
         since = timeline.clock() - retention_hours(definition) * 3600
-        if newest is None:
-            return None
+        if newest is None or newest_only:
+            return None if newest is None else newest[1].version
         number, origin = newest
         for earlier in range(number, max(number - _MOST_HEAD, -1), -1):
             found = _read_origin(timeline.store, earlier)
@@ -340,7 +382,7 @@ def _vectors(state: State) -> Iterator[str]:
 def _check_asked(timeline: Timeline, head: State) -> None:
     if not is_published(head.definition):
         raise InvalidInput(
-            f"The table at {timeline.store.uri} is not published.", hint="Create it with publish=['delta']."
+            f"The table at {timeline.store.uri} is not published.", hint="Publish it: publish(['delta'])."
         )
 
 
@@ -680,12 +722,9 @@ def _replaced(store: ObjectStore, table: TableDefinition, entry: _Entry) -> Any:
         return pq.read_table(source, columns=columns, coerce_int96_timestamp_unit="us", partitioning=None)
 
     own = read(entry.file, [*key, _DELETED])
-    numbers = pa.array(np.arange(own.num_rows, dtype=np.int64))
     tombstones = np.flatnonzero(own[_DELETED].fill_null(False).to_numpy())
     later = [read(file, key) for file in sorted(entry.above, key=merge_order)]
     if not later:
         return tombstones
     keys = pa.concat_tables([table.rename_columns(key) for table in later], promote_options="permissive")
-    numbered = own.select(key).append_column("__number", numbers)
-    found = numbered.join(keys, keys=key, join_type="left semi", use_threads=False)["__number"].to_numpy()
-    return np.unique(np.concatenate([tombstones, found]))
+    return np.unique(np.concatenate([tombstones, positions_of_keys(own, keys, key)]))

@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from spark_apps.storage.arrow_keys import positions_of_keys
 from spark_apps.storage.errors import (
     AlreadyCommitted,
     AttemptAborted,
@@ -192,7 +193,7 @@ def share_keys(store: ObjectStore, columns: Sequence[str], files: Sequence[AddFi
 
     try:
         keys, landed_keys = _keys(store, columns, files), _keys(store, columns, landed)
-        return keys.join(landed_keys, keys.column_names, join_type="left semi").num_rows > 0
+        return len(positions_of_keys(keys, landed_keys, keys.column_names)) > 0
     except (StorageError, pa.ArrowException, OSError):
         return True  # what cannot be read may hold a key of this commit; the caller begins again on the new state
 

@@ -239,7 +239,7 @@ def drain(
             raise DrainTimeout(
                 f"{len(remaining)} writers from before the window of epoch {epoch} are still at work after "
                 f"{seconds:g} s: {names}.",
-                hint="Wait longer, or drain with then_abort=True, which ends them by a commit.",
+                hint="Wait longer (drain_seconds), or stop what runs them: `lakeindex attempts` lists them.",
             )
         timeline.sleep(poll)
 

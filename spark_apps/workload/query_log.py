@@ -26,9 +26,12 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 
+import msgspec
+
 from spark_apps.storage.errors import InvalidInput, LakeIndexError, LogDamaged, StorageUnavailable
 from spark_apps.storage.store import ObjectInfo, ObjectStore
 from spark_apps.storage.units import parse_bytes
+from spark_apps.timeline.model import Receipt
 from spark_apps.workload.asked import LINE_BYTES, AskedQuery, Workload, from_document
 
 logger = logging.getLogger(__name__)
@@ -247,6 +250,8 @@ class QueryLog:
         """Put the present object of a log anew, with more lines, or begin another."""
         try:
             now = time.monotonic()
+            if log.key and log.written and log.store.head(log.key) is None:
+                log.key = ""  # it was erased: its lines must not come back
             if not log.key or now - log.began > _ROLLED_SECONDS or log.written_bytes > OBJECT_BYTES:
                 log.key = f"{FOLDER}/{datetime.now(UTC).strftime(_TIME)}-{secrets.token_hex(8)}.jsonl"
                 log.began, log.written, log.written_bytes = now, [], 0
@@ -276,6 +281,26 @@ def _trim(store: ObjectStore, settings: LogSettings) -> None:
             gone.append(info.key)
     if gone:
         store.delete(gone)
+
+
+def erase(store: ObjectStore) -> int:
+    """Delete all lines of a table's log, and return how many objects went.
+
+    Processes that still run do not write erased lines again, except those of the last half minute, which they have not
+    written yet.
+
+    :param store: of the table's folder.
+    :raises StorageUnavailable: if the store does not answer.
+    """
+    QUERY_LOG.flush()
+    there = [info.key for info in store.list(FOLDER)]
+    store.delete(there)
+    return len(there)
+
+
+def erased(receipt: Receipt, store: ObjectStore) -> Receipt:
+    """Delete all lines of a table's log (:func:`erase`), and return the receipt of its cleaning with their number."""
+    return msgspec.structs.replace(receipt, metrics={**receipt.metrics, "query_log_files_deleted": erase(store)})
 
 
 QUERY_LOG = QueryLog()

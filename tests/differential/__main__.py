@@ -1,8 +1,8 @@
-"""A resumable run of many histories: ``python -m tests.differential``.
+"""Resumable runs of many histories, ``python -m tests.differential``, or walks, ``python -m tests.differential walks``.
 
-``HISTORIES`` (1000): seeds from 0 on; ``ODDITIES`` (150): odd ones before them; ``MINUTES`` (60): when to stop;
-``SEEDS`` (a list): these alone, whatever was done; ``PROCESSES`` (2), each with a Spark of its own. What was done
-stands in ``.differential/state.json``, so that the next run goes on.
+``HISTORIES`` or ``WALKS`` (1000): seeds from 0 on; ``ODDITIES`` (150): odd histories before them; ``MINUTES`` (60):
+when to stop; ``SEEDS`` (a list): these alone, whatever was done, ``WITHOUT`` some steps of a walk; ``PROCESSES`` (2),
+each with a Spark of its own. What was done stands in ``.differential``, so that the next run goes on.
 """
 
 from __future__ import annotations
@@ -58,25 +58,32 @@ class Progress:
         fresh.replace(self.path)
 
 
-def main() -> int:
-    progress = Progress(HOME / "state.json")
-    given = os.environ.get("SEEDS")
+def wanted(search: str) -> list[int]:
+    """The seeds of a search."""
+    if search == "walks":
+        return list(range(int(os.environ.get("WALKS", "1000"))))
     odd = range(ODD, ODD + int(os.environ.get("ODDITIES", "150")))
-    every = [*odd, *range(int(os.environ.get("HISTORIES", "1000")))]
-    seeds = [int(text) for text in given.split(",")] if given else every
+    return [*odd, *range(int(os.environ.get("HISTORIES", "1000")))]
+
+
+def main(search: str = "histories") -> int:
+    progress = Progress(HOME / ("state.json" if search == "histories" else f"{search}.json"))
+    given, without = os.environ.get("SEEDS"), os.environ.get("WITHOUT", "")
+    seeds = [int(text) for text in given.split(",")] if given else wanted(search)
     left = [seed for seed in seeds if given or (seed not in progress.done and str(seed) not in progress.failed)]
+    steps = [int(text) for text in without.split(",") if text]
     until = time.time() + 60 * float(os.environ.get("MINUTES", "60"))
     processes = min(int(os.environ.get("PROCESSES", "2")), len(left))
     if left:
         fresh = multiprocessing.get_context("spawn")
-        with ProcessPoolExecutor(processes, mp_context=fresh, initializer=begin) as pool:
-            for running in as_completed([pool.submit(work, seed, until) for seed in left]):
+        with ProcessPoolExecutor(processes, mp_context=fresh, initializer=begin, initargs=(search,)) as pool:
+            for running in as_completed([pool.submit(work, seed, until, search, steps) for seed in left]):
                 progress.take(running.result())
     say(f"\n{progress.tally}")
     names = ", ".join(progress.failed) or "none"
-    say(f"{len(progress.done):,} histories agree, {len(progress.failed):,} do not: {names}")
+    say(f"{len(progress.done):,} {search} agree, {len(progress.failed):,} do not: {names}")
     return 1 if progress.failed else 0
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(*sys.argv[1:]))

@@ -15,7 +15,7 @@ from spark_apps.timeline.files import NO_ROWS
 from spark_apps.timeline.transactions import find_receipt
 from tests.differential.asking import Questions
 from tests.differential.crashes import dying_at, end_what_died
-from tests.differential.model import draw_table
+from tests.differential.model import RawRows, draw_table
 from tests.differential.plain import PlainQueries, Way, enabled
 from tests.differential.steps import Step, Steps
 from tests.differential.tally import Tally
@@ -40,6 +40,8 @@ class Keyed(Steps):
     done: list[str] = field(default_factory=list)
     options: dict[str, str] = field(default_factory=dict)
     any_session: ClassVar[bool] = False
+    deaths: ClassVar[float] = 0.15
+    """The share of steps at which the process dies."""
 
     def run(self) -> None:
         self.rng = random.Random(f"keyed {self.seed}")
@@ -48,15 +50,19 @@ class Keyed(Steps):
         self.ask.ways = self.ways
         storage = {f"storage.{name}": value for name, value in self.options.items()}
         self.ask.place = lambda table: {"path": table.uri, "version": str(table.version), **storage}
-        self.model, options = draw_table(self.rng)
+        self.model, options = self.drawn_table()
         self.said = f"seed {self.seed}, {self.model.ddl}, key {self.model.key}, {options}"
         self.table = IndexedTable.create(
             self.spark, self.path, self.model.ddl, self.model.key, options=self.options, **options
         )
-        warehouse, *self.name = str(self.path).rsplit("/", 2)
-        with enabled(self.spark, warehouse, options=self.options):
+        self.warehouse, *self.name = str(self.path).rsplit("/", 2)
+        with enabled(self.spark, self.warehouse, options=self.options):
             self._go_on()
         self.tally.add("histories", "keyed")
+
+    def drawn_table(self) -> tuple[RawRows, dict[str, Any]]:
+        """A table of any shape, and the arguments that make it."""
+        return draw_table(self.rng)
 
     def load(self, version: int | None = None) -> IndexedTable:
         return IndexedTable.load(self.spark, self.path, version, options=self.options)
@@ -87,10 +93,9 @@ class Keyed(Steps):
 
     def step(self, step: Step) -> None:
         txn_id = f"step-{len(self.done)}"
-        # Batches are small: every other one is written by the driver, the rest as if they were large.
-        within(self.table, staged_rows=10_000 if (self.seed + len(self.done)) % 2 else 0)
+        within(self.table, staged_rows=self.limits())
         self.done.append(step.name)
-        if self.rng.random() < 0.15:
+        if self.rng.random() < self.deaths:
             return self._killed(step, txn_id)
         before = self.table.version
         try:
@@ -105,6 +110,10 @@ class Keyed(Steps):
             step.effect()
             self.tally.add("steps", step.kind)
         self._committed()
+
+    def limits(self) -> int:
+        """Up to how many rows the driver writes: of the small batches every other one is written as large ones are."""
+        return 10_000 if (self.seed + len(self.done)) % 2 else 0
 
     def _killed(self, step: Step, txn_id: str) -> None:
         """The process dies somewhere in the step; another one goes on, and perhaps does the step again."""
@@ -124,7 +133,7 @@ class Keyed(Steps):
         for epoch in list(self.table.snapshot.state.windows):
             windows.close(self.table._handle.timeline, epoch)
         self.table = self.load()
-        landed = find_receipt(self.table._handle.timeline, txn_id) is not None
+        landed = find_receipt(self.table._handle.timeline, step.transaction.format(txn_id)) is not None
         self.tally.add("killed", "after its commit" if landed else "before its commit")
         if not landed and self.rng.random() < 0.6:
             try:

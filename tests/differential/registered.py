@@ -4,10 +4,11 @@ and then, by processes that sometimes die."""
 from __future__ import annotations
 
 import random
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from spark_apps import IncludedColumns, IndexedTable
 from spark_apps.storage import errors
@@ -33,13 +34,14 @@ class Registered:
     plain: float = 0.3
     done: list[str] = field(default_factory=list)
     asked_version: Any = None
+    owners: ClassVar[Sequence[type[Owner]]] = OWNERS
 
     def run(self) -> None:
         self.rng = random.Random(f"source {self.seed}")
         plain = PlainQueries(self.spark, self.seed, self.tally)
         self.ask = Questions(self.spark, random.Random(f"questions {self.seed}"), self.tally, plain, self.plain)
         self.ask.ways = self.ways
-        kind = OWNERS[self.seed // 3 % len(OWNERS)]
+        kind = self.owners[self.seed // 3 % len(self.owners)]
         self.owner: Owner = kind(self.path / "source", self.rng)
         self.ask.careful = kind is Orc
         self.ask.place = self.place
@@ -123,7 +125,7 @@ class Registered:
         choices = [["city"], ["n"], ["day"], ["city", "n"], ["id"]]
         if "x" in self.owner.names and kind in ("compact", "covering"):
             choices += [["x"], ["x"], ["x", "n"]]
-        columns = columns or self.rng.choice(choices)
+        columns = columns or self.rng.choice([one for one in choices if set(one) <= set(self.owner.names)])
         name = f"{kind}{len(self.done)}"
         more: dict[str, Any] = {}
         if kind == "covering":

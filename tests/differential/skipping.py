@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import random
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from spark_apps.indexes.registry import asked_by
+from spark_apps.storage.errors import InvalidInput
 
 _KINDS = ("minmax", "minmax", "values", "bloom", "nulls", "counts")
 
@@ -56,5 +58,9 @@ def draw_properties(rng: random.Random, row_groups: bool = True) -> dict[str, st
 
 
 def asked_columns(table: Any) -> list[list[str]]:
-    """Return the columns that each index of a table is asked by."""
-    return [list(asked_by(table.definition, info.definition)) for info in table.indexes.values()]
+    """Return the columns that each index of a table is asked by, but for those over a column that is gone."""
+    asked = []
+    for info in table.indexes.values():
+        with contextlib.suppress(InvalidInput):
+            asked.append(list(asked_by(table.definition, info.definition)))
+    return asked

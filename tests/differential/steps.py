@@ -13,7 +13,7 @@ from tests.differential.model import RawRows, draw_rules
 from tests.differential.oracle import Oracle
 from tests.differential.predicates import Predicates
 from tests.differential.skipping import draw_expressions, draw_parts, draw_properties
-from tests.differential.values import WIDER, arrow, draw
+from tests.differential.values import KINDS, WIDER, arrow, draw
 from tests.spark.releases import SPARK
 from tests.spark_apps.frames import of_arrow
 from tests.spark_apps.table_model import Row
@@ -21,7 +21,8 @@ from tests.spark_apps.table_model import Row
 _WORDS = {
     "upsert", "insert", "delete", "keys", "rows", "where", "insert_overwrite", "drop_partition", "compact", "table",
     "quick", "full", "incremental", "rescale", "restore", "clean", "create", "record", "secondary", "covering",
-    "skipping", "refresh", "drop", "column", "add", "rename", "widen",
+    "skipping", "refresh", "drop", "column", "add", "rename", "widen", "sql", "merge", "update", "stream", "publish",
+    "replay", "deleted",
 }  # fmt: skip
 
 
@@ -34,6 +35,7 @@ class Step:
     """What is done to the table, what that does to the rows, and the errors by which it may be refused instead.
 
     :param must_refuse: it has to be refused.
+    :param transaction: the transaction's id, made of the one that is given.
     """
 
     name: str
@@ -41,6 +43,7 @@ class Step:
     effect: Callable[[], None] = nothing
     refusals: tuple[type[Exception], ...] = ()
     must_refuse: bool = False
+    transaction: str = "{}"
 
     @property
     def kind(self) -> str:
@@ -69,6 +72,11 @@ class Steps:
     def history(self) -> str:
         """The table and all its steps, for the message of a failure."""
         return f"{self.said}\n{' > '.join(self.done)}"
+
+    @property
+    def asked(self) -> list[str]:
+        """The columns that predicates and indexes may be about."""
+        return [name for name, kind in self.model.typed().items() if kind in KINDS]
 
     # --- rows ---------------------------------------------------------------------------------------------------
 
@@ -136,7 +144,8 @@ class Steps:
     def delete_where(self) -> Step | None:
         rows = list(self.model.rows.values())
         favoured = [self.model.key, *([["city"]] if "city" in self.model.names else [])]
-        drawn = Predicates(self.rng, self.model.typed(), self.model.dictionaries(), favoured)
+        types = {name: kind for name, kind in self.model.typed().items() if name in self.asked}
+        drawn = Predicates(self.rng, types, self.model.dictionaries(), favoured)
         predicate = drawn.draw()
         if self.rng.random() < 0.8:
             predicate = predicate.joined("AND", drawn.draw())
@@ -144,11 +153,8 @@ class Steps:
         if numbers is None:
             return None
         gone = [self.model.identity(rows[at]) for at in numbers]
-
-        def effect() -> None:
-            self.model.rows = {at: row for at, row in self.model.rows.items() if at not in gone}
-
-        return Step(f"delete where {predicate.spark}"[:80], lambda t, x: t.delete(predicate.spark, txn_id=x), effect)
+        return Step(f"delete where {predicate.spark}"[:80], lambda t, x: t.delete(predicate.spark, txn_id=x),
+                    lambda: self.model.delete_rows(gone))  # fmt: skip
 
     def overwrite(self) -> Step:
         rows = self._batch(6)
@@ -210,7 +216,7 @@ class Steps:
         name, deferred = f"{kind}{len(self.done)}", self.rng.random() < 0.2
         if kind == "record":
             return self._create_record(name, deferred)
-        columns = self.rng.sample(self.model.names, self.rng.choice([1, 1, 2]))
+        columns = self.rng.sample(self.asked, self.rng.choice([1, 1, 2]))
         if self.rng.random() < 0.5:
             columns = ["city"] if "city" in self.model.names else columns
         floating = [name for name, type in self.model.typed().items() if type in ("float", "double")]

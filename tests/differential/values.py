@@ -68,7 +68,7 @@ _ARROW = {
     "tinyint": pa.int8(), "int": pa.int32(), "bigint": pa.int64(), "float": pa.float32(), "double": pa.float64(),
     "string": pa.string(), "date": pa.date32(), "timestamp": pa.timestamp("us", "UTC"), "boolean": pa.bool_(),
     "binary": pa.binary(), "decimal(10,2)": pa.decimal128(10, 2), "decimal(14,2)": pa.decimal128(14, 2),
-    "decimal(20,0)": pa.decimal128(20, 0),
+    "decimal(20,0)": pa.decimal128(20, 0), "struct<b:int>": pa.struct([("b", pa.int32())]),
 }  # fmt: skip
 
 
@@ -112,7 +112,7 @@ def literal(value: Any, type: str) -> Literal:
     if type == "date":
         return (f"DATE '{value.isoformat()}'",) * 2
     if type == "timestamp":
-        text = value.strftime("%Y-%m-%d %H:%M:%S.%f")
+        text = value.replace(tzinfo=None).isoformat(" ", "microseconds")
         return f"TIMESTAMP '{text}'", f"TIMESTAMPTZ '{text}+00'"
     if type == "binary":
         return f"X'{value.hex()}'", "'" + "".join(f"\\x{byte:02X}" for byte in value) + "'::BLOB"

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import datetime as dt
 from collections.abc import Callable
+from decimal import Decimal
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -63,9 +65,42 @@ def opened(folder: str) -> dict[str, Any]:
     return {"rows": sorted(repr(tuple(_plain(value) for value in row)) for row in frame.rows())}
 
 
+def matching(folder: str, engine: str, names: list[str], asked: dict[str, Any] | None) -> dict[str, Any]:
+    """The rows of a table, or those that satisfy a comparison, each as text, in order."""
+    try:
+        table = _matching(folder, engine, asked) if asked else ENGINES[engine](folder)
+    except Exception as error:  # noqa: BLE001 - an engine that declines answers too
+        return {"declined": f"{type(error).__name__}: {error}"[:300]}
+    return {"rows": sorted(repr(tuple(_plain(row[name]) for name in names)) for row in table.to_pylist())}
+
+
+def _matching(folder: str, engine: str, asked: dict[str, Any]) -> pa.Table:
+    if engine == "duckdb":
+        answer = _duckdb().execute(f"SELECT * FROM delta_scan('{folder}') WHERE {asked['duck']}").arrow()
+        return answer if isinstance(answer, pa.Table) else answer.read_all()
+    scanned = polars_deltalake.scan_delta(folder) if engine == "polars-deltalake" else polars.scan_delta(folder)
+    column = polars.col(asked["name"])
+    if asked["text"] is None:
+        return scanned.filter(column.is_null()).collect().to_arrow()
+    value = polars.lit(_value(asked["type"], asked["text"]))
+    compare = {"=": column.eq, "<": column.lt, "<=": column.le, ">": column.gt, ">=": column.ge}[asked["operator"]]
+    return scanned.filter(compare(value)).collect().to_arrow()
+
+
+def _value(type: str, text: str) -> Any:
+    """A value of a type as Spark names it, from its text."""
+    if type.startswith("decimal"):
+        return Decimal(text)
+    kinds: dict[str, Callable[[str], Any]] = {
+        "string": str, "boolean": lambda given: given == "True", "date": dt.date.fromisoformat,
+        "timestamp": dt.datetime.fromisoformat,
+    }  # fmt: skip
+    return kinds.get(type, int)(text)
+
+
 def _plain(value: Any) -> Any:
     return value.replace(tzinfo=None) if hasattr(value, "tzinfo") else value
 
 
 if __name__ == "__main__":
-    serve({"rows": rows, "opened": opened}, Path(__file__).with_suffix(".txt"))
+    serve({"rows": rows, "matching": matching, "opened": opened}, Path(__file__).with_suffix(".txt"))

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from benchmarks.peers import Peer, environment
 from spark_apps.timeline import delta_checkpoints
 from spark_apps.timeline.model import Field
-from spark_apps.timeline.open_tables import published
+from spark_apps.timeline.open_tables import published, rewrite_log
 from tests.spark_apps.timeline.plain_rows import PARTITIONS, PlainRows
 
 pytestmark = pytest.mark.heavy
@@ -41,7 +41,7 @@ def step(table: PlainRows, number: int, rng: random.Random) -> None:
     there = [key for where, key in table.rows if where == partition]
     some = rng.sample(there, min(len(there), rng.randint(0, 4)))
     fresh = [1000 * number + key for key in range(rng.randint(1, 9))]
-    kind = rng.choice(["insert", "upsert", "upsert", "delete", "compact", "restore", "add", "rename"])
+    kind = rng.choice(["insert", "upsert", "upsert", "delete", "compact", "restore", "add", "rename", "rewrite"])
     if kind == "insert":
         table.write("insert", partition, [table.row(key, partition, rng) for key in fresh])
     elif kind == "upsert":
@@ -54,6 +54,8 @@ def step(table: PlainRows, number: int, rng: random.Random) -> None:
         table.restore(rng.choice(list(table.versions)))
     elif kind == "add":
         table.define(fields=(*table.table.fields, Field(f"c{number}", "bigint")))
+    elif kind == "rewrite":
+        rewrite_log(table.log)
     elif kind == "rename" and not table.partition_by:
         renamed = [replace(f, name=f"r{number}", stored="name") if f.stored_name == "name" else f
                    for f in table.table.fields]  # fmt: skip

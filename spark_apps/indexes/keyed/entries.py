@@ -56,12 +56,13 @@ from spark_apps.layout.hashing import check_bucket_count, check_hash_types
 from spark_apps.mergetree.buckets import GROUP, assign_file_groups, bucket_column, single_target
 from spark_apps.mergetree.integrity import count_duplicates, is_exactly_comparable
 from spark_apps.mergetree.pyspark_names import DataFrame, F, spark_errors
-from spark_apps.mergetree.read import number_rows, read_files, scan, with_keys
+from spark_apps.mergetree.read import read_files, scan, with_keys
 from spark_apps.mergetree.schema import check_key_types, column, column_types, resolve, struct_type
 from spark_apps.mergetree.spark_utils import cached
 from spark_apps.mergetree.tree import DELETED, GROUP_ID, FileGroups, Snapshot, Tree, stored_names
 from spark_apps.mergetree.write import fold, plan_fold, stage_rows
 from spark_apps.mergetree.write_here import can_stage_here, stage_table
+from spark_apps.storage.arrow_keys import number_rows
 from spark_apps.storage.errors import InvalidInput, StorageError, VerificationFailed
 from spark_apps.timeline.files import DataFile, GroupKey, is_merged
 from spark_apps.timeline.model import (
@@ -607,7 +608,7 @@ def difference(tree: Tree, before: Any, after: Any) -> Any:
     def numbers(names: Sequence[str]) -> tuple[Any, Any]:
         both = [pa.chunked_array([*before.column(n).chunks, *after.column(n).chunks], after.schema.field(n).type)
                 for n in names]  # fmt: skip
-        found = number_rows([column.combine_chunks() for column in both])
+        found = number_rows(both)
         return found[: len(before)], found[len(before) :]
 
     keys_before, keys_after = numbers(tree.key)

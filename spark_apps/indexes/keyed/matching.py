@@ -18,6 +18,7 @@ from spark_apps.layout.hashing import by_length
 from spark_apps.layout.types import ColumnType, arrow_type, parse_type
 from spark_apps.mergetree.parquet_pages import Page
 from spark_apps.mergetree.tree import Tree
+from spark_apps.storage.arrow_keys import match_keys
 
 SORTED_KINDS = {"string", "binary", "tinyint", "smallint", "int", "bigint", "date"}
 """Types that are sorted in files as numpy sorts what :mod:`spark_apps.mergetree.parquet_pages` reads of them."""
@@ -189,28 +190,9 @@ class KeyMatcher:
     def rows_of(self, columns: Sequence[Any]) -> Any:
         """Return the numbers of the rows whose values in these Arrow columns are one of the keys; ascending."""
         import numpy as np
-        import pyarrow.compute as pc
 
-        row_codes: Any = None
-        key_codes: Any = None
-        for kind, keys, column in zip(self.kinds, self.keys, columns, strict=True):
-            distinct = keys.unique()
-            codes = (
-                pc.index_in(normalize_column(column, kind), value_set=distinct)
-                .fill_null(-1)
-                .to_numpy()
-                .astype(np.int64)
-            )
-            if row_codes is None:
-                row_codes = codes
-                key_codes = pc.index_in(keys, value_set=distinct).to_numpy()
-                continue
-            column_codes = pc.index_in(keys, value_set=distinct).to_numpy()
-            pairs, key_codes = np.unique(key_codes * len(distinct) + column_codes, return_inverse=True)
-            pairs_of_rows = np.where((row_codes < 0) | (codes < 0), -1, row_codes * len(distinct) + codes)
-            positions = np.minimum(np.searchsorted(pairs, pairs_of_rows), len(pairs) - 1)
-            row_codes = np.where(pairs[positions] == pairs_of_rows, positions, -1)
-        return np.flatnonzero(row_codes >= 0)
+        normalized = [normalize_column(column, kind) for column, kind in zip(columns, self.kinds, strict=True)]
+        return np.flatnonzero(match_keys(normalized, self.keys) >= 0)
 
     # --- Statistics ---------------------------------------------------------------------------------------------------
 

@@ -32,6 +32,7 @@ from spark_apps.mergetree.read import read_files, scan_keys, with_keys
 from spark_apps.mergetree.schema import column, resolve, struct_type
 from spark_apps.mergetree.times import InexactTimes, exact, is_within_years
 from spark_apps.mergetree.tree import Snapshot, Tree
+from spark_apps.storage.arrow_keys import positions_of_keys
 from spark_apps.storage.errors import InvalidInput, InvalidSchema, StorageError, VerificationFailed
 from spark_apps.storage.store import ObjectStore
 from spark_apps.timeline.files import DataFile
@@ -269,9 +270,7 @@ def _keys_conflict(store: ObjectStore, tree: Tree, staged: Sequence[AddFile]) ->
             return False
         try:
             keys = _read_keys(store, tree, our_files)
-            return (
-                keys.join(_read_keys(store, tree, their_files), keys.column_names, join_type="left semi").num_rows > 0
-            )
+            return len(positions_of_keys(keys, _read_keys(store, tree, their_files), keys.column_names)) > 0
         except (StorageError, InexactTimes):
             return True  # what cannot be read may hold a key of this commit; the caller tries again on the new state
 

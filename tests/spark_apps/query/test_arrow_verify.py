@@ -10,6 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from pyspark.sql import SparkSession
 
 import spark_apps
 from spark_apps import IndexedTable
@@ -21,6 +22,7 @@ from spark_apps.timeline.log import Timeline
 from spark_apps.timeline.model import AddFile, RemoveFile, Write, definition_scope
 from spark_apps.timeline.transactions import begin
 from tests.compatibility.lake import unpack
+from tests.spark_apps.conftest import Prepared
 
 INDEXES = [
     ("trips", "by_city"), ("trips", "by_fare"), ("trips", "by_id"), ("trips", "by_note"), ("trips", "by_ts"),
@@ -140,3 +142,24 @@ def test_given_an_index_then_spark_s_report_is_the_same(spark: Any, lake: Path, 
         changed(lake, table, index, lambda entries: pa.concat_tables([entries, entries.slice(1, 1)]))
         ours, theirs = both()
         assert ours == theirs and not ours["ok"]
+
+
+def nullable_values(spark: SparkSession, folder: Path) -> None:
+    """Entries of nulls, of one column and of one of two, each replaced by a later delta."""
+    table = IndexedTable.create(spark, folder, "id bigint, v string, w int", ["id"], buckets=2)
+    table.create_index("by_v", "secondary", ["v"])
+    table.create_index("by_both", "secondary", ["w", "v"])
+    rows = [(1, None, None), (2, None, 1), (3, "x", None), (4, "y", 2), (5, None, 0)]
+    table.upsert(spark.createDataFrame(rows, "id bigint, v string, w int"))
+    later = [(1, "z", None), (2, None, None), (3, None, 3), (4, None, 2)]
+    table.upsert(spark.createDataFrame(later, "id bigint, v string, w int"))
+    table.delete("id = 5")
+
+
+def test_given_entries_of_nulls_that_a_later_delta_replaces_then_the_index_is_found_right(prepared: Prepared) -> None:
+    opened = spark_apps.open_table(prepared(nullable_values).uri)
+    for index in ("by_v", "by_both"):
+        report = opened.verify(index)
+        assert report.ok and report.entries == report.rows == 4, report
+    assert {row["id"] for row in opened.read("v is null").to_pylist()} == {2, 3, 4}
+    assert {row["id"] for row in opened.read("v is null and w is null").to_pylist()} == {2}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from spark_apps.sql.row_parser import columns_named, equal_to, is_plain, pushed_down, references, replaced
+from spark_apps.sql.row_parser import column_of, columns_named, equalities, is_plain, pushed_down, references, replaced
 
 COLUMNS = ("id", "x", "n", "d")
 
@@ -62,6 +62,8 @@ PUSHED = [
     ("SELECT 1 FROM t TABLESAMPLE (1 ROWS) WHERE n = 1", [None]),
     ("SELECT 1 FROM t WHERE d BETWEEN DATE '2024-01-01' AND d", ["(`d` BETWEEN CAST('2024-01-01' AS DATE) AND `d`)"]),
     ("SELECT 1 FROM (SELECT * FROM t) s WHERE s.n = 1", [None]),
+    ("SELECT 1 FROM t LEFT SEMI JOIN u ON t.n = 1 AND t.n = u.n", ["(`n` = 1)", None]),
+    ("SELECT 1 FROM t LEFT ANTI JOIN u ON t.n = 1", [None, None]),
 ]
 
 
@@ -76,13 +78,41 @@ def test_given_a_query_then_the_columns_it_may_read_are_told() -> None:
     assert columns_named("SELECT n FROM t NATURAL JOIN u", COLUMNS) == list(COLUMNS)
 
 
-def test_given_a_condition_then_it_is_told_what_it_compares() -> None:
+def test_given_a_condition_then_it_is_known_whether_another_query_is_asked() -> None:
     assert is_plain("x = 'a' AND n IN (1, 2)") and is_plain("upper(x) = `d`")
     assert not is_plain("t.x = 'a'") and not is_plain("x IN (SELECT 1)")
 
-    def equal(condition: str) -> bool:
-        return equal_to(condition, "id", "`t`", "s.key", "`s`")
 
-    assert equal("t.id = s.key AND s.n > 3") and equal("(s.KEY <=> T.id)")
-    assert not equal("t.id = s.key OR t.n = s.n")
-    assert not equal("t.id = s.key + 1") and not equal("t.id > s.key") and not equal("s.id = s.key")
+EQUAL = [
+    ("t.id = s.key", ["id=key"], True),
+    ("(s.KEY <=> T.id) AND (t.p = s.p)", ["id<=>KEY", "p=p"], True),
+    ("t.id = s.key AND s.n > 3", ["id=key"], False),
+    ("t.id = s.key AND false", ["id=key"], False),
+    ("t.id = s.key AND NOT t.gone", ["id=key"], False),
+    ("t.id = s.key OR t.n = s.n", [], False),
+    ("t.id = s.key + 1", [], False),
+    ("t.id = CAST(s.key AS BIGINT)", [], False),
+    ("t.id > s.key", [], False),
+    ("s.id = s.key", [], False),
+    ("t.id = 1 AND t.p = s.p", ["p=p"], False),
+    ("NOT (t.id = s.key)", [], False),
+    ("t.id = s.t.id", [], False),
+    ("(t.id = s.key) = true", [], False),
+    ("id = s.key", [], False),
+    ("t.id = s.key AND", [], False),
+]
+
+
+@pytest.mark.parametrize(("condition", "parts", "alone"), EQUAL)
+def test_given_a_condition_then_what_it_holds_equal_is_told_and_whether_it_asks_more(
+    condition: str, parts: list[str], alone: bool
+) -> None:
+    found = equalities(condition, "`t`", "`s`")
+
+    assert [f"{one.column}{'<=>' if one.null_safe else '='}{one.value}" for one in found.parts] == parts
+    assert found.alone == alone
+
+
+def test_given_a_value_then_the_column_of_the_source_that_it_is_is_told() -> None:
+    values = ["s.Key", "key", "`S`.`a.b`", "s.key + 1", "t.key", "s.a.key", "key -- 1", "1"]
+    assert [column_of(value, "`s`") for value in values] == ["Key", "key", "a.b", None, None, None, "key", None]

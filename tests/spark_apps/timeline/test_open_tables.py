@@ -16,7 +16,7 @@ from deltalake import DeltaTable, write_deltalake
 from deltalake.exceptions import DeltaError
 from msgspec.structs import replace
 
-from spark_apps.storage.errors import CannotPublish, InvalidInput, PublishRefused, StorageUnavailable
+from spark_apps.storage.errors import CannotPublish, InvalidInput, PublishRefused, StorageError, StorageUnavailable
 from spark_apps.storage.store import Store
 from spark_apps.timeline import cleaning, delta_checkpoints, delta_log, open_tables
 from spark_apps.timeline.model import Field
@@ -341,6 +341,120 @@ def test_given_a_table_on_s3_then_another_engine_reads_it_there() -> None:
         table.write("delete", "x%y/z", [], [4])
         assert published(table.log) == open_tables.Published("delta", 3, 3, 0)
         assert theirs(uri, options=options) == table.expected(3)
+
+
+def rewritten(table: PlainRows) -> dict[str, int]:
+    """Clean with the log, as after an erasure."""
+    receipt = cleaning.clean(table.log, retain_versions=1, retain_seconds=0, published_log=True)
+    table.note()
+    return receipt.metrics
+
+
+def contents(folder: Path) -> str:
+    """Everything that the Delta log says, as text."""
+    files = sorted((folder / "_delta_log").iterdir())
+    return "".join(
+        str(pa.parquet.read_table(file).to_pylist()) if file.suffix == ".parquet" else file.read_text()
+        for file in files
+    )
+
+
+@pytest.mark.parametrize(("partitioned", "positions"), [(False, False), (True, True)])
+def test_given_an_erased_row_then_a_rewritten_log_tells_no_bound_of_it_and_readers_find_the_others(
+    tmp_path: Path, partitioned: bool, positions: bool
+) -> None:
+    rng, where = random.Random(12), "a b" if partitioned else None
+    table = PlainRows(tmp_path, partitioned=partitioned, positions=positions)
+    table.write("insert", where, [table.row(n, where, rng) for n in (1, 2, 3, 987654320)])
+    table.fold()
+    table.write("delete", where, [], [987654320])
+    table.fold()
+    assert "987654320" in contents(tmp_path) and "987654320" not in str(theirs(tmp_path))
+    plan = cleaning.plan(table.log, retain_versions=1, retain_seconds=0, published_log=True)
+    before = {str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*")}
+
+    metrics = rewritten(table)
+
+    gone = before - {str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*")}
+    assert set(plan.files) == {name for name in gone if not name.startswith("_index")}
+    assert metrics["published_log_files_deleted"] == 3 + positions and metrics["files_deleted"] >= 2
+    assert "987654320" not in contents(tmp_path)
+    assert len(list(tmp_path.glob("_delta_log/*.json"))) == 1, "the newest commit, by which the log is known"
+    check(table, tmp_path)
+    assert rewritten(table)["published_log_files_deleted"] == 0
+    for number in range(20, 23):
+        table.write("upsert", where, [table.row(n, where, rng) for n in (1, number)])
+    table.fold()
+    check(table, tmp_path)
+    assert published(table.log).behind == 0
+    assert rewritten(table)["published_log_files_deleted"] >= 2
+    check(table, tmp_path)
+
+
+def test_given_a_crash_at_any_call_of_rewriting_a_log_then_readers_find_all_rows_and_the_next_call_ends_it(
+    tmp_path: Path,
+) -> None:
+    for calls in range(8):
+        rng, folder = random.Random(calls), tmp_path / str(calls)
+        table = PlainRows(folder, partitioned=False)
+        for number in range(3):
+            table.write("insert", None, [table.row(number, None, rng)])
+        left = calls
+
+        def counted(real: Any, *given: Any) -> Any:
+            nonlocal left
+            left -= 1
+            if left < 0:
+                raise StorageUnavailable("The store is down.")
+            return real(*given)
+
+        with pytest.MonkeyPatch.context() as patch:
+            put, delete = table.log.store.put, table.log.store.delete
+            patch.setattr(table.log.store, "put", lambda *given, put=put: counted(put, *given))
+            patch.setattr(table.log.store, "delete", lambda keys, d=delete: [counted(d, [key]) for key in keys])
+            try:
+                open_tables.rewrite_log(table.log)
+                assert calls >= 5, "two files are written and three deleted"
+            except StorageUnavailable:
+                assert calls < 5
+        check(table, folder)
+        open_tables.rewrite_log(table.log)
+        check(table, folder)
+        assert [path.name[:20] for path in sorted((folder / "_delta_log").iterdir())] == [f"{3:020d}"] * 2 + [
+            "_last_checkpoint"
+        ]
+
+
+def test_given_a_checkpoint_that_is_not_read_back_as_written_then_the_log_keeps_its_files(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = PlainRows(tmp_path, partitioned=False)
+    table.write("insert", None, [table.row(1, None, random.Random(13))])
+    encode = delta_checkpoints._encode
+    monkeypatch.setattr(delta_checkpoints, "_encode", lambda rows: encode(rows[:-1]))
+    with pytest.raises(StorageError, match="not read back"):
+        rewritten(table)
+    assert len(log(tmp_path)) == 2
+
+
+def test_given_a_table_no_longer_published_then_its_log_goes_and_another_s_stays(tmp_path: Path) -> None:
+    rng = random.Random(14)
+    table = PlainRows(tmp_path / "t", partitioned=False)
+    table.write("insert", None, [table.row(1, None, rng)])
+    assert "published_log_files_deleted" not in cleaning.clean(table.log).metrics
+    table.define(properties={})
+    assert rewritten(table)["published_log_files_deleted"] == 2
+    assert not list((tmp_path / "t" / "_delta_log").iterdir())
+    theirs_alone = tmp_path / "t" / "_delta_log" / f"{0:020d}.json"
+    theirs_alone.write_bytes(b'{"commitInfo": {"timestamp": 1, "operation": "WRITE"}}')
+    with pytest.raises(PublishRefused, match="was not written for this table"):
+        rewritten(table)
+    assert theirs_alone.exists()
+
+    dropped = PlainRows(tmp_path / "u", partitioned=False)
+    dropped.write("insert", None, [dropped.row(1, None, rng)])
+    dropped.drop()
+    assert open_tables.rewrite_log(dropped.log) and theirs(tmp_path / "u") == []
 
 
 def test_given_many_rows_then_a_deletion_vector_of_any_shape_is_read_as_it_was_meant(tmp_path: Path) -> None:

@@ -19,7 +19,7 @@ from spark_apps.storage.errors import InvalidInput, StorageUnavailable
 from spark_apps.storage.store import Store
 from spark_apps.workload import query_log
 from spark_apps.workload.asked import AskedQuery
-from spark_apps.workload.query_log import FOLDER, LogSettings, QueryLog, log_settings, read_log
+from spark_apps.workload.query_log import FOLDER, LogSettings, QueryLog, erase, log_settings, read_log
 from tests.airflow_provider_index.operators.plain_table import make_table
 
 ON = LogSettings(share=1.0)
@@ -145,6 +145,22 @@ def test_given_a_process_that_ends_or_was_forked_then_its_lines_are_there_once(t
     subprocess.run([sys.executable, "-c", program, str(tmp_path)], check=True, env=environment, timeout=60)
     [group] = read_log(Store(tmp_path))
     assert group.asked_by == {"trips.daily": 1.0, "child": 1.0}
+
+
+def test_given_a_log_that_was_erased_when_a_process_goes_on_then_it_writes_its_new_lines_alone(
+    log: QueryLog, tmp_path: Path
+) -> None:
+    store = Store(tmp_path)
+    for number in range(3):
+        log.add(store, ON, line(number))
+        log.flush()
+    assert erase(store) == 1 and not objects(tmp_path)
+
+    log.add(store, ON, line(7))
+    log.flush()
+
+    assert [b"c7" in path.read_bytes() and b"c0" not in path.read_bytes() for path in objects(tmp_path)] == [True]
+    assert read_log(store).lines == 1
 
 
 def test_given_a_log_that_others_wrote_to_when_read_then_what_is_no_line_is_counted(tmp_path: Path) -> None:
