@@ -18,6 +18,7 @@ from typing import Any
 
 from spark_apps.indexes.skipping import records
 from spark_apps.layout.types import ColumnType
+from spark_apps.mergetree.schema import quote
 from spark_apps.mergetree.tree import Snapshot
 from spark_apps.query.parsing import parse_predicate
 from spark_apps.query.predicates import Comparison, In, Predicate, walk
@@ -421,7 +422,8 @@ class _Search:
             if one.is_text:
                 found = any(pattern.search(data) for data in held for pattern in self._patterns[one])
             else:
-                found = key == one.column and any(records.value_from(data, kind) == one.value for data in held)
+                values = (records.value_from(data, kind) for data in held)
+                found = key == quote(one.column or "") and one.value in values
             if found:
                 hits[one] = "records"
 
