@@ -15,7 +15,7 @@ import msgspec
 
 from spark_apps.layout.partitions import unescape
 from spark_apps.sources.iceberg_catalog import io_properties, load_named, metadata_file
-from spark_apps.sources.listing import ListedFile, list_files
+from spark_apps.sources.listing import ListedFile, list_folder
 from spark_apps.storage.documents import prepare
 from spark_apps.storage.errors import EnvironmentMismatch, InvalidInput, ObjectNotFound, StorageUnavailable
 from spark_apps.storage.store import Store
@@ -168,15 +168,18 @@ class _PlainFiles:
         columns = {name.lower() for name in state.table.partition_by}
         there: dict[str, tuple[Any, ...]] = {}
         where: dict[str, str] = {}
-        for file in list_files(location, self.options):
+        listed, read = list_folder(location, self.options), []
+        for file in listed.files:
             folder = "" if recursive else _partition(file)
             # As when the source is read: files beside the partitions, or in other folders, are no part of it.
             if columns and not recursive and {name for name, _ in _values(folder)} != columns:
                 continue
             if not columns and location.pattern is None and not recursive and "/" in file.relative:
                 continue
+            read.append(file)
             there[file.path] = _contents(file.bytes, file.modified, file.etag)
             where[file.path] = folder
+        listed.check_plain(location, read)
         known = {
             known_file.path: _contents(
                 known_file.bytes, (known_file.extra or {}).get("modified"), (known_file.extra or {}).get("etag")

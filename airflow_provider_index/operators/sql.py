@@ -175,7 +175,7 @@ class IndexSQLOperator(SparkTableOperator):
         """Return where the log of a statement's table may be, as far as that is known without Spark's catalog."""
         table = getattr(statement, "table", None)
         if table is None:
-            return [table.location for table in self._warehouse.tables()]
+            return [table.location for table in self._warehouse.known_tables()]
         try:
             return [self._warehouse.locate(table)]
         except InvalidName:

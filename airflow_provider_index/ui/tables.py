@@ -20,7 +20,14 @@ from typing import Any, TypeVar
 import xxhash
 
 from airflow_provider_index.hooks.table_store import TableStoreHook
-from spark_apps.storage.errors import InvalidInput, InvalidName, LakeIndexError, StorageUnavailable, TableNotFound
+from spark_apps.storage.errors import (
+    InvalidInput,
+    InvalidName,
+    LakeIndexError,
+    StorageError,
+    StorageUnavailable,
+    TableNotFound,
+)
 from spark_apps.storage.secrets import hide, known_secrets
 from spark_apps.storage.store import Store
 from spark_apps.timeline.locations import LOGS_OF_SOURCES, locate
@@ -203,7 +210,10 @@ class Lake:
         paths: list[list[str]] = []
         for name in root.folders("/".join(parts)):
             if name == LOGS_OF_SOURCES:
-                paths += [[*parts, name, source] for source in root.folders("/".join([*parts, name]))]
+                try:
+                    paths += [[*parts, name, source] for source in root.folders("/".join([*parts, name]))]
+                except StorageError:
+                    yield TableName(_name_of([*parts, name]), root.below("/".join([*parts, name])).uri)
             elif not name.startswith(("_", ".")):
                 paths.append([*parts, name])
         answers = [many.submit(partial(root.head, f"{'/'.join(path)}/{commit_key(0)}")) for path in paths]
@@ -213,7 +223,10 @@ class Lake:
             if odd or answer.result() is not None:
                 yield TableName(_name_of(path), root.below("/".join(path)).uri)
             elif LOGS_OF_SOURCES not in path and len(path) < _DEEPEST:
-                yield from self._below(root, path, many, seconds)
+                try:
+                    yield from self._below(root, path, many, seconds)
+                except StorageError:  # as of a table that cannot be read, the page says why
+                    yield TableName(_name_of(path), root.below("/".join(path)).uri)
 
     def _outside(self, many: Readers, seconds: float) -> list[TableName]:
         """Return the tables of the list; an address without one is taken for a table that cannot be read."""

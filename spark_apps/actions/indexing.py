@@ -24,6 +24,7 @@ from msgspec.structs import replace
 from spark_apps.actions.compact_table import check_mode
 from spark_apps.actions.template import Action, Attempt, StagedChanges, TableHandle, index_errors, run
 from spark_apps.indexes.handler import (
+    REPEATED,
     IndexContext,
     IndexHandler,
     IndexPlan,
@@ -238,6 +239,7 @@ class Building:
             work = self._handler.build(context) if number == 1 else self._handler.refresh(context)
         self.take(work)
         self.metrics["rounds"] = number
+        self.metrics.update({name: work.metrics[name] for name in REPEATED if name in work.metrics})
         logger.info(
             "Index %s, round %s: version %s, %s file groups, %s",
             self.definition.name, number, self.covered, lagging, dict(work.metrics),
@@ -710,6 +712,8 @@ def verify(snapshot: Snapshot, name: str) -> VerificationReport:
     :raises InvalidInput: if its kind cannot be compared, or a source's files mean something else in this session.
     """
     definition = snapshot.state.index(name).definition
+    if snapshot.external is not None:
+        snapshot.external.check(())
     check_session(snapshot)
     context = IndexContext(snapshot, definition, "")
     with index_errors(context):

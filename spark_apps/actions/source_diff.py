@@ -16,9 +16,9 @@ from msgspec.structs import replace as changed
 
 from spark_apps.indexes.registry import asked_by, held_by
 from spark_apps.mergetree.tree import Snapshot
-from spark_apps.sources.registry import Source, open_source
+from spark_apps.sources.registry import Refused, Source, check_unlisted, open_source
 from spark_apps.sources.source_files import Listing, SourceFile, with_row_counts
-from spark_apps.storage.errors import InvalidSchema
+from spark_apps.storage.errors import InvalidSchema, OtherFormat
 from spark_apps.timeline import allowed_sources
 from spark_apps.timeline.allowed_sources import PLAIN_FORMATS
 from spark_apps.timeline.log import Timeline
@@ -147,6 +147,10 @@ def unobserved(snapshot: Snapshot, storage_options: Mapping[str, Any] | None = N
         return snapshot
     source = open_source(snapshot.table, storage_options, snapshot.store.uri)
     check_files(snapshot, storage_options)
+    try:
+        check_unlisted(snapshot.table, storage_options)
+    except OtherFormat as error:
+        return replace(snapshot, external=Refused(error))
     return replace(snapshot, external=source)
 
 

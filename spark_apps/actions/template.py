@@ -26,6 +26,7 @@ from spark_apps.mergetree.pyspark_names import spark_errors
 from spark_apps.mergetree.spark_versions import message_of
 from spark_apps.mergetree.tree import Snapshot
 from spark_apps.mergetree.write import translate_spark_errors
+from spark_apps.sources.registry import Refused, check_surroundings
 from spark_apps.storage.errors import (
     AlreadyCommitted,
     AttemptAborted,
@@ -33,6 +34,7 @@ from spark_apps.storage.errors import (
     ConcurrentWrite,
     InvalidInput,
     LakeIndexError,
+    OtherFormat,
     StopWriteWindowOpen,
     UnknownColumn,
 )
@@ -86,9 +88,17 @@ class TableHandle:
     """A registered source as it was found last."""
 
     def snapshot(self, state: State | None = None) -> Snapshot:
-        """Return the newest version known, or the one given; of a registered source, with its files as they are now."""
+        """Return the newest version known, or the one given; of a registered source, with its files as they are now.
+
+        A folder of plain files that is another format's table by now is shown as the log lists it, and not read.
+        """
         snapshot = Snapshot(self.spark, self.timeline.store, self.timeline.head if state is None else state)
-        return snapshot if snapshot.table.source is None else self.observe(snapshot.state).snapshot
+        if snapshot.table.source is None:
+            return snapshot
+        try:
+            return self.observe(snapshot.state).snapshot
+        except OtherFormat as error:
+            return replace(snapshot, external=Refused(error))
 
     def observe(self, state: State, partitions: Collection[str] | None = None) -> Observation:
         """Return the source of a registered table, compared with a version of its log."""
@@ -409,6 +419,7 @@ def observe_table(handle: TableHandle, action: Action, state: State) -> Observat
             hint="Write to the source with what owns it; a refresh of an index then finds what changed.",
         )
     partitions = action.confined_to(snapshot.table)
+    check_surroundings(snapshot.table, handle.source_options)
     observation = handle.observe(state, None if partitions is None else set(partitions))
     check_columns(state, observation.snapshot.state)
     return observation

@@ -173,6 +173,8 @@ def advise(
     :raises UnsupportedSource: naming what only Spark's own reader reads rightly.
     :raises StorageError: naming a file that is gone or damaged.
     """
+    if snapshot.external is not None:
+        snapshot.external.check(())
     limits = _limits(budget)
     given = read_log(snapshot.store) if workload is None else workload_of(workload)
     asked = given.of_table(snapshot.store.uri, *_other_names(snapshot))

@@ -107,7 +107,7 @@ class Lake:
         if self.warehouse.root is None:
             return []
         try:
-            return sorted(table.name for table in self.tables())
+            return sorted(table.name for table in self.tables() if table.trouble is None)
         except LakeIndexError:
             return []
 

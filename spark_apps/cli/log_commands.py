@@ -12,9 +12,10 @@ from typing import Any
 import click
 import msgspec
 
-from spark_apps.cli.app import command, note_state, table_argument, time_zone_option, version_options
+from spark_apps.cli.app import STORE_FAILED, command, note_state, table_argument, time_zone_option, version_options
 from spark_apps.cli.lake import Lake, hidden, warehouse_of
 from spark_apps.cli.output import iso, iso_of_seconds
+from spark_apps.maintenance.policies import may_hold
 from spark_apps.storage.errors import LakeIndexError, TransactionNotFound
 from spark_apps.storage.printing import Figure, Grid, View, counted, exact, moment_text, size, span
 from spark_apps.timeline import open_tables
@@ -36,16 +37,23 @@ _SILENT_SECONDS = 900.0
 @click.argument("pattern", default="*")
 @click.option("--names", is_flag=True, help="Print only names and addresses; read no log.")
 @click.option("--all", "dropped", is_flag=True, help="Also list dropped tables.")
-def tables(lake: Lake, pattern: str, names: bool, dropped: bool) -> None:
+def tables(lake: Lake, pattern: str, names: bool, dropped: bool) -> int:
     """List the tables of the warehouse.
 
     With PATTERN (sales.*), only tables with matching names.
-    A table whose log cannot be read is listed with the reason.
+    A table whose log cannot be read is listed with the reason, and so is a folder that cannot be looked into: then
+    tables may be missing, and the command exits with 4.
     """
     with lake.output.progress(f"listing {lake.root}"):
-        found = [table for table in lake.tables() if fnmatchcase(table.name, pattern)]
+        found = [table for table in lake.tables() if fnmatchcase(table.name, pattern)
+                 or (table.trouble is not None and may_hold(pattern, table.name))]  # fmt: skip
+    code = STORE_FAILED if any(table.trouble is not None for table in found) else 0
     if names:
-        told: list[dict[str, Any]] = [{"name": table.name, "location": table.location} for table in found]
+        told: list[dict[str, Any]] = [
+            {"name": table.name, "location": table.location}
+            | ({} if table.trouble is None else {"error": hidden(table.trouble.message, lake)})
+            for table in found
+        ]
     else:
         told = []
         with lake.output.progress("reading logs") as progress, ThreadPoolExecutor(_AT_ONCE) as pool:
@@ -55,14 +63,17 @@ def tables(lake: Lake, pattern: str, names: bool, dropped: bool) -> None:
                     told.append(one)
     if lake.output.as_json:
         lake.output.json(told)
-        return
-    heading = f"{counted(len(told), 'table')} in {lake.root}"
+        return code
+    unread = sum(table.trouble is not None for table in found)
+    heading = f"{counted(len(told) - unread, 'table')} in {lake.root}"
+    heading += f", and {counted(unread, 'folder')} that cannot be looked into" if unread else ""
     if names:
-        grid = Grid(("table", "address"), [(one["name"], one["location"]) for one in told])
+        grid = Grid(("table", "address"), [(one["name"], one.get("error", one["location"])) for one in told])
     else:
         columns = ("table", "rows of", "version", "last commit (UTC)", "rows", "size", "files", "indexes")
         grid = Grid(columns, [_row_of_table(one) for one in told])
     lake.output.view(View(heading, grids=[grid]))
+    return code
 
 
 def _of_table(lake: Lake, table: WarehouseTable) -> dict[str, Any]:

@@ -42,6 +42,9 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
+REPEATED = ("repeated_keys", "rows_of_repeated_keys")
+"""Figures of a build over keys of a source that name several rows: of these keys, and of their rows."""
+
 EXAMPLES = 10
 
 

@@ -164,6 +164,12 @@ def _compiled(pattern: str) -> re.Pattern[str]:
     return re.compile(translate(pattern))
 
 
+def may_hold(pattern: str, folder: str) -> bool:
+    """Return whether a table below a folder of that name, whose tables are not known, can match a pattern."""
+    head = re.split(r"[*?\[]", pattern, maxsplit=1)[0]
+    return f"{folder}.".startswith(head) or head.startswith(f"{folder}.")
+
+
 def matches(pattern: str, name: str) -> bool:
     """Return whether a name fits a pattern of ``*``, ``?`` and ``[…]``; case counts."""
     return _compiled(pattern).match(name) is not None

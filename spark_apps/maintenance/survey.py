@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from spark_apps.maintenance.demand import Demand, read_demand
-from spark_apps.maintenance.policies import CompactPolicy, TableEntry, matches
+from spark_apps.maintenance.policies import CompactPolicy, TableEntry, matches, may_hold
 from spark_apps.storage.errors import LakeIndexError, NotFound, TableNotFound
 from spark_apps.storage.printing import Grid, Printed, View, counted, moment_text, size, span
 from spark_apps.timeline import maintenance_records
@@ -125,7 +125,7 @@ def find_tables(
     entries = list(entries)
     targets: dict[str, MaintainedTable] = {}
     missed: list[Missed] = []
-    listings: dict[str, list[tuple[str, str]] | LakeIndexError] = {}
+    listings: dict[str, _Listing | LakeIndexError] = {}
     for entry in entries:
         conn_id = entry.table_conn_id or default_conn_id
         warehouse = warehouses[conn_id]
@@ -142,8 +142,10 @@ def find_tables(
             if isinstance(listed, LakeIndexError):
                 missed.append(Missed(entry.table, _reason("unreachable", f"The warehouse: {listed.message}")))
                 continue
-            listed_tables = [(name, location) for name, location in listed if matches(entry.table, name)]
-            if not listed_tables:
+            listed_tables = [(name, place) for name, place in listed.tables if matches(entry.table, name)]
+            unread = [one for one in listed.unread if may_hold(entry.table, one.name) or matches(entry.table, one.name)]
+            missed += [one for one in unread if one not in missed]
+            if not listed_tables and not unread:
                 reason = f"No table of {warehouse.root or 'a connection without a warehouse'} has a name like it."
                 missed.append(Missed(entry.table, _reason("no_such_table", reason)))
         for name, location in listed_tables:
@@ -231,11 +233,33 @@ def _demand(timeline: Timeline, now: float) -> Demand | None:
         return None
 
 
-def _listing(warehouse: Warehouse, patience: float) -> list[tuple[str, str]] | LakeIndexError:
-    [answer] = _each(lambda one: [(table.name, table.location) for table in one.tables()], [warehouse], patience, 1)
-    if isinstance(answer, list | LakeIndexError):
+@dataclass(frozen=True)
+class _Listing:
+    """The tables of a warehouse, by name and location, and the folders that cannot be looked into."""
+
+    tables: list[tuple[str, str]]
+    unread: list[Missed]
+
+
+def _listing(warehouse: Warehouse, patience: float) -> _Listing | LakeIndexError:
+    [answer] = _each(lambda one: list(one.tables()), [warehouse], patience, 1)
+    if isinstance(answer, LakeIndexError):
         return answer
-    return LakeIndexError(f"{warehouse.root} did not answer within {patience:g} s." if answer is None else str(answer))
+    if not isinstance(answer, list):
+        said = f"{warehouse.root} did not answer within {patience:g} s." if answer is None else str(answer)
+        return LakeIndexError(said)
+    return _Listing(
+        [(table.name, table.location) for table in answer if table.trouble is None],
+        [
+            Missed(
+                table.name,
+                _reason("unreachable", f"The folder cannot be looked into: {table.trouble.message}"),
+                table.location,
+            )
+            for table in answer
+            if table.trouble is not None
+        ],
+    )
 
 
 def _reason(code: str, text: str) -> SkippedWork:

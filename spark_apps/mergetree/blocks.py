@@ -6,6 +6,7 @@ file and block by block, for Spark reads whole files only.
 
 from __future__ import annotations
 
+import datetime as dt
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -14,7 +15,7 @@ from heapq import nlargest
 from itertools import accumulate, groupby
 from typing import Any, Literal
 
-from spark_apps.layout.types import INTEGER_BITS, ColumnType, arrow_type, parse_type
+from spark_apps.layout.types import INTEGER_BITS, ColumnType, arrow_type, nested_arrow_type, parse_type
 from spark_apps.mergetree.external_files import (
     THROUGH,
     add_file_columns,
@@ -129,6 +130,58 @@ class BlockFile:
             return all(self._is_exact(self.held(name), parse_type(kind)) for name, kind in columns.items())
         except KeyError:
             return False
+
+    def why_unreadable(self, name: str, text: str, rebase: str | None) -> str | None:
+        """Return why Arrow does not read a column as Spark does; ``None`` if it does.
+
+        More is read than is :meth:`exact`: values that are converted after they were read, and days and times without
+        statistics, which :func:`is_of_one_calendar` judges then.
+
+        :param text: its Spark type. :param rebase: how old days and times of files of unknown writers are taken.
+        """
+        if self.format == "orc" and all(one.startswith("_col") for one in self.schema.names):
+            return "the file holds columns without names, which Spark takes by their places"
+        try:
+            held = self.held(name)
+        except KeyError:
+            return "the file has several columns of this name, in letters of another case"
+        if held is None:
+            return None
+        stored = self.schema.field(held).type
+        if not _is_converted(stored, text):
+            return f"the file holds it as {stored}, which the table has as {text}"
+        if not any(moment in text for moment in _MOMENTS):
+            return None
+        if self.format == "orc":
+            return "days and times of ORC files are of the calendar and the zone of their writer"
+        if parse_type(text).kind == "other":
+            legacy = self._is_of_old_calendar((3, 1)) if rebase == "CORRECTED" else True
+            return "it holds days or times whose calendar the file does not tell" if legacy else None
+        return self._other_moments(held, parse_type(text))
+
+    def _other_moments(self, held: str, kind: ColumnType) -> str | None:
+        """Return why days or times of a column of its own are none of the table's type or calendar."""
+        int96 = held in self._leaves and self.parsed.schema.column(self._leaves[held]).physical_type == "INT96"
+        stored = self.schema.field(held).type
+        times = kind.kind != "date" and getattr(stored, "unit", None) is not None
+        if times and (int96 or stored.tz is not None) != (kind.kind == "timestamp"):
+            return f"the file holds it as {stored}, which the table has as {kind.text}"
+        if self._is_of_old_calendar((3, 1) if int96 else (3, 0), int96):
+            return "the file was written by the calendar of Spark 2, or says so"
+        return None
+
+    def _is_of_old_calendar(self, since: tuple[int, int], int96: bool = False) -> bool:
+        """Tell whether the file says that its days and times are of the calendar that Spark used before version 3."""
+        key_values = self.parsed.metadata or {}
+        if _SPARK_VERSION not in key_values:
+            return False
+        legacy = b"org.apache.spark.legacyINT96" if int96 else b"org.apache.spark.legacyDateTime"
+        return legacy in key_values or not _at_least(key_values[_SPARK_VERSION].decode("ascii", "replace"), since)
+
+    @property
+    def tells_calendar(self) -> bool:
+        """True if Spark wrote the file, and so says of which calendar its days and times are."""
+        return _SPARK_VERSION in (self.parsed.metadata or {})
 
     def is_exact_by_schema(self, columns: Mapping[str, str]) -> bool:
         """Tell whether these columns, if they are :meth:`exact`, are so in all files with this schema and key-values.
@@ -345,6 +398,95 @@ def _converts(stored: Any, kind: ColumnType) -> bool:
     if kind.kind in ("timestamp", "timestamp_ntz"):
         return bool(pat.is_timestamp(stored)) and stored.unit in ("ms", "us")
     return bool(stored == arrow_type(kind))
+
+
+def _is_converted(stored: Any, text: str) -> bool:
+    """Tell whether Arrow casts every value of a stored type to the value that Spark reads as a type, or fails at it."""
+    import pyarrow.types as pat
+
+    while isinstance(stored, pa_extension()):
+        stored = stored.storage_type
+    if pat.is_null(stored):
+        return True
+    if pat.is_dictionary(stored):
+        return _is_converted(stored.value_type, text)
+    wanted = nested_arrow_type(text)
+    if wanted is None:
+        return False
+    if pat.is_nested(wanted):
+        return _is_nested_alike(stored, wanted)
+    return _is_cast(stored, wanted)
+
+
+def _is_nested_alike(stored: Any, wanted: Any) -> bool:
+    """Tell whether a list, map or struct is cast part by part; the fields of a struct are found by their names."""
+    import pyarrow.types as pat
+
+    def part(one: Any, other: Any) -> bool:
+        while isinstance(one, pa_extension()):
+            one = one.storage_type
+        if pat.is_null(one):
+            return True
+        if pat.is_dictionary(one):
+            return False  # Arrow casts none inside of others
+        return _is_nested_alike(one, other) if pat.is_nested(other) else _is_cast(one, other)
+
+    if pat.is_map(wanted):
+        return (
+            pat.is_map(stored) and part(stored.key_type, wanted.key_type) and part(stored.item_type, wanted.item_type)
+        )
+    if pat.is_list(wanted):
+        lists = pat.is_list(stored) or pat.is_large_list(stored)
+        return bool(lists and not pat.is_map(stored) and part(stored.value_type, wanted.value_type))
+    if not pat.is_struct(wanted) or not pat.is_struct(stored):
+        return False
+    names = [stored.field(n).name for n in range(stored.num_fields)]
+    return names == [wanted.field(n).name for n in range(wanted.num_fields)] and all(
+        part(stored.field(n).type, wanted.field(n).type) for n in range(stored.num_fields)
+    )
+
+
+def _is_cast(stored: Any, wanted: Any) -> bool:
+    """Tell whether Arrow casts values of one plain type to the values of another that Spark reads, or fails at one."""
+    import pyarrow as pa
+    import pyarrow.types as pat
+
+    if stored == wanted:
+        return True
+    if pat.is_integer(wanted):
+        fits = stored.bit_width < wanted.bit_width if pat.is_unsigned_integer(stored) else True
+        return bool(pat.is_integer(stored) and fits and stored.bit_width <= wanted.bit_width)
+    if pat.is_string(wanted) or pat.is_binary(wanted):
+        texts = pat.is_string(stored) or pat.is_large_string(stored) or pat.is_string_view(stored)
+        octets = pat.is_binary(stored) or pat.is_large_binary(stored) or pat.is_binary_view(stored)
+        return bool(texts or octets or (pat.is_binary(wanted) and pat.is_fixed_size_binary(stored)))
+    if pat.is_decimal(wanted):
+        if pat.is_decimal(stored):
+            return bool(stored.scale == wanted.scale and stored.precision <= wanted.precision)
+        return bool(stored == pa.uint64() and wanted == pa.decimal128(20, 0))
+    if pat.is_timestamp(wanted):
+        return bool(pat.is_timestamp(stored)) and stored.unit in ("ms", "us", "ns")
+    return bool(pat.is_float32(stored) and pat.is_float64(wanted))
+
+
+def pa_extension() -> Any:
+    import pyarrow as pa
+
+    return pa.BaseExtensionType
+
+
+def is_of_one_calendar(column: Any) -> bool:
+    """Tell whether no calendar or time zone rule that writers ever differed in changes a day or time of a column."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    first = dt.date(_FIRST_RECENT_YEAR, 1, 1)
+    if pa.types.is_timestamp(column.type):
+        least = pc.min(column.cast(pa.int64()))
+        units = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}[column.type.unit]
+        return least.as_py() is None or least.as_py() >= (first - dt.date(1970, 1, 1)).days * 86_400 * units
+    least = pc.min(column.cast(pa.int32()))
+    return least.as_py() is None or least.as_py() >= (first - dt.date(1970, 1, 1)).days
 
 
 def _at_least(version: str, wanted: tuple[int, int]) -> bool:

@@ -268,7 +268,7 @@ def _load(
             (path for path in paths if path.split("://", 1)[1].lstrip("/") in str(error)), "One of the files"
         )
         raise gone_file(missing, source.location) from error
-    keeps_all_records = whole_record_condition(source, snapshot.spark, schema)
+    keeps_all_records = whole_record_condition(snapshot, schema, columns)
     return rows if keeps_all_records is None else rows.where(keeps_all_records)
 
 

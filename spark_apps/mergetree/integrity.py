@@ -275,13 +275,14 @@ def is_countable(store: ObjectStore, tree: Tree) -> bool:
     return is_exactly_comparable(tree) and store.spark_path("").startswith("file:")
 
 
-def count_duplicates(store: ObjectStore, tree: Tree, files: Sequence[AddFile]) -> int:
+def count_duplicates(store: ObjectStore, tree: Tree, files: Sequence[AddFile], key: Sequence[str] | None = None) -> int:
     """Return how many rows of files have the key of the row before them in their file.
 
-    :param files: base files of a tree whose key has no nulls.
+    :param files: base files of a tree. A key of which a part is null counts as no other's.
+    :param key: the first columns of the tree's key, if not all of them.
     :raises StorageError: naming a file that cannot be read.
     """
-    names = [tree.stored(name) for name in tree.key]
+    names = [tree.stored(name) for name in (tree.key if key is None else key)]
     with ThreadPoolExecutor(os.cpu_count() or 1) as pool:
         return sum(pool.map(lambda file: _count_in_file(store, file, names), files))
 

@@ -149,24 +149,58 @@ def case_sensitive(source: SourceDefinition) -> bool:
     return (source.session or {}).get("spark.sql.caseSensitive") == "true"
 
 
-def whole_record_condition(source: SourceDefinition, spark: SparkSession, schema: T.StructType) -> Column | None:
+def whole_record_condition(snapshot: Snapshot, schema: T.StructType, columns: Iterable[str]) -> Column | None:
     """Return a condition that all rows meet, by which Spark parses all columns and all rows.
 
-    ``None`` where what it reads of one column does not depend on which others it parses.
+    ``None`` where what it reads of one column does not depend on which others it parses, and for a query, which is
+    answered as by Spark alone: :func:`damaged_records` says when no index answers it.
 
     Of a damaged JSON record it keeps the fields before the fault, of those that it parses; a record counts as damaged
-    only for these; and a filter that is handed to the parser drops damaged records that it should keep. Since the
-    condition is not deterministic to Spark, no filter gets past it.
+    only for these; and a filter that is handed to the parser drops damaged records. Since the condition is not
+    deterministic to Spark, no filter gets past it.
+
+    :param columns: those that are read.
     """
-    if source.format not in TEXTS:
+    source = snapshot.table.source
+    if source is None or source.format not in TEXTS:
         return None
-    options = {name.lower(): value for name, value in source.options.items()}
-    session_column = reader_options(source).get("columnNameOfCorruptRecord") or setting_of(spark, _CORRUPT)
-    corrupt = options.get("columnnameofcorruptrecord", session_column)
+    corrupt = corrupt_column(source, snapshot)
+    # Spark refuses to read the text of damaged records alone.
+    if snapshot.by_query and {name for name in columns if name in schema.names} != {corrupt}:
+        return None
     if source.format == "csv" and corrupt not in schema.names:
         return None
     nulls = ", ".join(f"{quote(name)} IS NULL" for name in schema.names)
     return F.expr(f"bit_count(hash({nulls}, rand(0))) >= 0")
+
+
+def rebase_of(source: SourceDefinition | None) -> str | None:
+    """Return how old days and times of Parquet files are taken whose writer says nothing of its calendar.
+
+    "CORRECTED": as they are; ``None`` where that is not known, or is another way.
+    """
+    if source is None or source.format not in _PARQUET:
+        return None
+    given = {name.lower(): value for name, value in {**reader_options(source), **source.options}.items()}
+    modes = {given.get(name, "").upper() for name in ("datetimerebasemode", "int96rebasemode")}
+    return "CORRECTED" if modes == {"CORRECTED"} else None
+
+
+def corrupt_column(source: SourceDefinition, snapshot: Snapshot) -> str:
+    """Return the name of the column that holds damaged records of text files, if there is one of that name."""
+    options = {name.lower(): value for name, value in source.options.items()}
+    session_column = reader_options(source).get("columnNameOfCorruptRecord")
+    if session_column is None and snapshot.has_spark:
+        session_column = setting_of(snapshot.spark, _CORRUPT)
+    return options.get("columnnameofcorruptrecord", session_column or "_corrupt_record")
+
+
+def keeps_damaged_records(source: SourceDefinition | None) -> bool:
+    """Tell whether a damaged record gives a row of nulls that a filter handed to Spark's parser may drop: JSON's."""
+    if source is None or source.format != "json":
+        return False
+    modes = [value.upper() for name, value in source.options.items() if name.lower() == "mode"]
+    return modes != ["FAILFAST"]
 
 
 def _value(spark: SparkSession, setting: Setting) -> str | None:

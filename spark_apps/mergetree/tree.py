@@ -189,7 +189,8 @@ class Snapshot:
     """A table at one version, together with the Spark session and the store to read it with.
 
     ``intact`` holds the paths of files that were found to be as the log says; ``external`` gives access to the files of
-    a registered source.
+    a registered source. ``by_query`` is set where rows are read for a query: of damaged records of text files these are
+    the rows that Spark's own reading gives, which depend on the query.
     """
 
     spark: SparkSession
@@ -197,6 +198,7 @@ class Snapshot:
     state: State
     intact: set[str] = field(default_factory=set, compare=False, repr=False)
     external: ExternalFiles | None = field(default=None, compare=False, repr=False)
+    by_query: bool = field(default=False, compare=False, repr=False)
 
     @property
     def has_spark(self) -> bool:

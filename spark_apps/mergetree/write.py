@@ -44,6 +44,7 @@ from spark_apps.mergetree.spark_versions import failed_expression, refused_recor
 from spark_apps.mergetree.tree import DELETED, FileGroups, Snapshot, Tree
 from spark_apps.storage.credentials import missing_file_system
 from spark_apps.storage.errors import EnvironmentMismatch, InvalidInput, InvalidSchema, StorageError, UnsupportedSource
+from spark_apps.storage.file_faults import fault_of
 from spark_apps.storage.store import ObjectStore
 from spark_apps.timeline.field_types import INDEX_FILES
 from spark_apps.timeline.files import DataFile, GroupKey, is_merged, lowest_files, replaced_rows
@@ -331,10 +332,6 @@ _OWN_FILE_HINT = (
     "A file of a table comes back from a backup, or with a restore of a version before it; an index is built again "
     "with refresh_index(name, mode='full')."
 )
-_SOURCE_FILE_HINT = (
-    "Have the owner of the source write the file again or remove it; load the table again then. A file that is "
-    "encrypted can be read with its keys alone."
-)
 
 
 class translate_spark_errors:
@@ -382,10 +379,11 @@ class translate_spark_errors:
                 hint=f"Spark says: {refused} Correct the file, or register the source with another mode.",
             ) from error
         if file is not None:
+            fault = fault_of(text)
             raise StorageError(
-                f"Spark cannot read the file {file}{of_source}: it is damaged, encrypted, or of another format.",
+                f"Spark cannot read the file {file}{of_source}: it {fault.what}.",
                 outcome="Nothing was changed.",
-                hint=_SOURCE_FILE_HINT if of_source else _OWN_FILE_HINT,
+                hint=fault.hint if of_source else _OWN_FILE_HINT,
             ) from error
         if self._computed and (failure := failed_expression(text)) is not None:
             name, said = failure

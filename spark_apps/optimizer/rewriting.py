@@ -51,6 +51,7 @@ from spark_apps.storage.errors import (
     InvalidName,
     InvalidPredicate,
     LakeIndexError,
+    OtherFormat,
     StorageUnavailable,
     TableNotFound,
     UnknownColumn,
@@ -217,6 +218,8 @@ class Rewriter:
         # Log -> the state whose files were found to be those of a listing of Spark's, and the hash of that.
         self._same_files: dict[str, tuple[State, str]] = {}
         self._settings: set[SettingAsked] = set()
+        # Logs of sources whose folders are tables of other formats, of which it was warned.
+        self._refused: set[str] = set()
         # Queries of several threads are planned one after the other, for a log is read by one thread.
         self._lock = RLock()
         # A store of a local folder would make it.
@@ -226,7 +229,7 @@ class Rewriter:
                 outcome="Nothing was changed.",
                 hint="Check the warehouse's address.",
             )
-        for table in self.warehouse.tables():
+        for table in self.warehouse.known_tables():
             try:
                 self._know(Timeline(table.log))
             except LakeIndexError as error:
@@ -240,7 +243,7 @@ class Rewriter:
 
     def databases(self) -> list[str]:
         """Return the folders of the warehouse that hold tables, by which these are known in SQL."""
-        return sorted({table.name.partition(".")[0] for table in self.warehouse.tables() if "." in table.name})
+        return sorted({table.name.partition(".")[0] for table in self.warehouse.known_tables() if "." in table.name})
 
     def find(self, asked: str) -> str | None:
         """Answer a catalog that looks for a table, or for the names of all.
@@ -255,7 +258,7 @@ class Rewriter:
         name = ".".join([question["catalog"], *question["parts"]])
         try:
             if question["what"] == "list":
-                names = (table.name for table in self.warehouse.tables())
+                names = (table.name for table in self.warehouse.known_tables())
                 return json.dumps(
                     {"names": sorted(n.rpartition(".")[2] for n in names if n.rpartition(".")[0] == name)}
                 )
@@ -406,6 +409,12 @@ class Rewriter:
                 continue
             try:
                 read = self._plan_of_source(request, number, scan, self._source_snapshot(handle, query), keys)
+            except OtherFormat as refused:
+                if handle.timeline.store.uri not in self._refused:
+                    logger.warning("%s is read by Spark's own plan: %s", scan.address, refused)
+                    self._refused.add(handle.timeline.store.uri)
+                left.append(ScanDecision(scan.address, False, str(refused)))
+                continue
             except _LeftToSpark as why:
                 left.append(ScanDecision(scan.address, False, str(why)))
                 continue
@@ -424,7 +433,10 @@ class Rewriter:
         """Return what is read of a source's files in place of Spark's scan.
 
         :raises _LeftToSpark: if Spark would read other rows than this package does.
+        :raises OtherFormat: if the files are no plain ones.
         """
+        if snapshot.external is not None:
+            snapshot.external.check(())
         _check_same_reading(self.spark, snapshot.table, scan)
         where, columns, predicate = _filter_of(snapshot, scan)
         _check_same_partitions(snapshot, json.loads(request.partitions(number)))

@@ -20,6 +20,7 @@ from spark_apps.indexes.lineage import LINEAGE
 from spark_apps.layout.types import nested_arrow_type
 from spark_apps.mergetree.blocks import access_options, block_format
 from spark_apps.mergetree.external_files import THROUGH, attached_values
+from spark_apps.mergetree.reader_settings import rebase_of
 from spark_apps.mergetree.tree import Snapshot
 from spark_apps.query.arrow_rows import ArrowFile, ArrowRows, ArrowShape
 from spark_apps.query.arrow_text import NotPlain, TextFormat, text_format
@@ -155,6 +156,7 @@ def arrow_plan(
         ordering=table.ordering_column if table.merge_by == "ordering" else None,
         stored=dict(snapshot.data.stored_names),
         external=table.source is not None,
+        rebase=rebase_of(table.source),
         predicate=plan.predicate,
         exact=exact,
         wanted=wanted,

@@ -16,7 +16,7 @@ from typing import Any
 from spark_apps.indexes.ranges import Range, range_of
 from spark_apps.layout.partitions import value_of
 from spark_apps.layout.types import arrow_type, parse_type
-from spark_apps.mergetree.blocks import BlockFile, etag_of, match_column_name, open_blocks
+from spark_apps.mergetree.blocks import BlockFile, etag_of, is_of_one_calendar, match_column_name, open_blocks
 from spark_apps.mergetree.parquet_rows import Bounds, Interval, PagedFile, footer_bytes
 from spark_apps.mergetree.read import merge_files
 from spark_apps.mergetree.reader_settings import TEXTS
@@ -27,6 +27,7 @@ from spark_apps.query.arrow_text import NotPlain, TextFormat, read_text
 from spark_apps.query.predicates import And, KeySet, Predicate, columns_of, keys_for, may_match, of_columns, walk
 from spark_apps.query.wanted_keys import WantedKeys
 from spark_apps.storage.errors import StorageError, UnsupportedSource
+from spark_apps.storage.file_faults import fault_of
 from spark_apps.storage.store import RangedFile, Rewritten, open_by_address
 from spark_apps.timeline.files import DataFile
 
@@ -67,6 +68,7 @@ class ArrowShape:
         is another. :param key: the record key; :param types: Spark types of all columns named here.
     :param ordering: the column that decides across commits, if one does.
     :param external: whether the files are another writer's, so that not every one can be read here.
+    :param rebase: how Spark's reader takes old days and times of writers that say nothing of their calendar.
     :param predicate: what the rows are wanted for: others may be left out. :param exact: without these all others are
         left out; understood in every part. :param wanted: record keys: rows with others are left out. :param text: how
         files of lines are read.
@@ -78,6 +80,7 @@ class ArrowShape:
     ordering: str | None = None
     stored: Mapping[str, str] = field(default_factory=dict)
     external: bool = False
+    rebase: str | None = None
     predicate: Predicate | None = None
     exact: Predicate | None = None
     wanted: WantedKeys | None = None
@@ -104,6 +107,7 @@ class ArrowRows:
         self._schema = schema
         self._given = {one.name: one.type for one in schema}
         self._options = options
+        self._judged = False
         self._needed = tuple(dict.fromkeys([*shape.read, *shape.key, *([shape.ordering] if shape.ordering else [])]))
         self._wanted = shape.wanted
         self._single_values = {} if shape.wanted is not None else _single_values(shape)
@@ -199,6 +203,7 @@ class ArrowRows:
             )  # fmt: skip
             footer = self._footer(source_file, reader)
             self._check(source_file, footer, names)
+            self._judged = self._shape.external and not (footer.format == "parquet" and footer.tells_calendar)
             if known is None and not self._shape.external:
                 known = _FOOTERS.keep(source_file, reader.metadata)
             file_columns = reader.schema.names if source_file.form == "orc" else reader.schema_arrow.names
@@ -229,6 +234,9 @@ class ArrowRows:
                 what = "was rewritten after it was listed"
             else:
                 what = f"cannot be read: {str(error).strip().splitlines()[0] if str(error).strip() else error!r}"
+                fault = fault_of(str(error))
+                if self._shape.external and fault.sort != "damage":
+                    raise StorageError(f"{path} {fault.what}: {what}.", hint=fault.hint) from error
             raise StorageError(
                 f"{path} {what}.", hint="Load the table again; if it happens again, bring the file back from a backup."
             ) from error
@@ -263,17 +271,18 @@ class ArrowRows:
 
         :raises UnsupportedSource: if Spark would read another value.
         """
-        if self._shape.external:
-            types = {self._stored(name): self._shape.types[name] for name in names if name not in source_file.attached}
-            exact = footer.exact(types)
-        else:
-            exact = not any(mark in (footer.parsed.metadata or {}) for mark in _LEGACY)
-        if not exact:
-            raise UnsupportedSource(
-                f"{source_file.file.path} holds columns (of {', '.join(names)}) that only "
-                "Spark's own reader reads rightly.",
-                hint=_BY_SPARK,
-            )
+        if not self._shape.external:
+            if any(mark in (footer.parsed.metadata or {}) for mark in _LEGACY):
+                said = "they were written by the calendar of Spark 2, which only Spark's own reader reads rightly"
+                raise _only_by_spark(source_file, names, said)
+            return
+        rebase = self._shape.rebase
+        for name in names:
+            if name in source_file.attached:
+                continue
+            why = footer.why_unreadable(self._stored(name), self._shape.types[name], rebase)
+            if why is not None:
+                raise _only_by_spark(source_file, [name], why)
 
     def _blocks(
         self, source_file: ArrowFile, footer: BlockFile, judged: Predicate | None, prune: bool
@@ -397,6 +406,9 @@ class ArrowRows:
         if stored is None:
             return pa.chunked_array([pa.nulls(rows, kind)])
         column = table.column(stored)
+        moments = pa.types.is_timestamp(kind) or pa.types.is_date(kind)
+        if moments and self._judged and self._shape.rebase != "CORRECTED" and not is_of_one_calendar(column):
+            raise _only_by_spark(source_file, [name], "it holds days or times before 1900, of a calendar unknown here")
         if column.type == kind:
             return column
         # A column without a zone whose type has none was returned above.
@@ -406,10 +418,33 @@ class ArrowRows:
                 "which Arrow may take for others.",
                 hint=_BY_SPARK,
             )
-        return column.cast(kind)
+        return _cast(source_file, name, column, kind)
 
     def _stored(self, name: str) -> str:
         return self._shape.stored.get(name, name)
+
+
+def _cast(source_file: ArrowFile, name: str, column: Any, kind: Any) -> Any:
+    """Return a column in the type in which Spark exchanges it."""
+    import pyarrow as pa
+
+    if isinstance(column.type, pa.BaseExtensionType):
+        column = pa.chunked_array([chunk.storage for chunk in column.chunks], column.type.storage_type)
+    if pa.types.is_dictionary(column.type):
+        column = column.cast(column.type.value_type)
+    try:
+        return column.cast(kind)
+    except pa.ArrowException as error:
+        said = str(error).strip().splitlines()[0][:200]
+        raise _only_by_spark(source_file, [name], f"a value of it is none of the type {kind}: {said}") from error
+
+
+def _only_by_spark(source_file: ArrowFile, names: Sequence[str], why: str) -> UnsupportedSource:
+    which = ", ".join(map(repr, names))
+    return UnsupportedSource(
+        f"The column{'s' * (len(names) > 1)} {which} of {source_file.file.path} cannot be read without Spark: {why}.",
+        hint=f"Ask for other columns, or: {_BY_SPARK}",
+    )
 
 
 # --- footers that were read, and rows by pages ------------------------------------------------------------------------

@@ -32,6 +32,7 @@ from spark_apps.layout.hashing import bucket_id, on_driver
 from spark_apps.layout.types import nested_arrow_type
 from spark_apps.mergetree.blocks import BLOCK, access_options, read_footers
 from spark_apps.mergetree.integrity import check_seal
+from spark_apps.mergetree.reader_settings import rebase_of
 from spark_apps.mergetree.tree import GROUP_ID, Snapshot, Tree
 from spark_apps.query.arrow_reading import check_readable, described_file, text_format_of
 from spark_apps.query.arrow_rows import ArrowFile, ArrowRows, ArrowShape
@@ -68,6 +69,8 @@ def verify_entries(snapshot: Snapshot, name: str) -> VerificationReport:
     definition = snapshot.state.index(name).definition
     handler = find(definition.kind)
     context = IndexContext(snapshot, definition, "")
+    if snapshot.external is not None:
+        snapshot.external.check(())
     check_readable(snapshot)
     computed = handler.expressions(snapshot.table, definition)
     try:
@@ -313,9 +316,10 @@ def _rows_as_they_lie(
     if block is not None:
         described = replace(described, blocks=frozenset((block,)))
     types = {field.name: field.type for field in snapshot.table.fields}
-    text = text_format_of(snapshot)
-    shape = ArrowShape(tuple(names), types, (), stored=dict(snapshot.data.stored_names),
-                       external=snapshot.table.source is not None, text=text)  # fmt: skip
+    shape = ArrowShape(
+        tuple(names), types, (), stored=dict(snapshot.data.stored_names), text=text_format_of(snapshot),
+        external=snapshot.table.source is not None, rebase=rebase_of(snapshot.table.source),
+    )  # fmt: skip
     yield from _values(snapshot, shape, described)
 
 

@@ -36,7 +36,13 @@ from spark_apps.layout.partitions import value_of
 from spark_apps.layout.types import ColumnType, parse_type
 from spark_apps.mergetree.blocks import BlockFile, BlockRead, is_readable, read_footers, stored_share
 from spark_apps.mergetree.buckets import compute_buckets, is_computable
-from spark_apps.mergetree.reader_settings import session_difference, unknown_time_zone
+from spark_apps.mergetree.reader_settings import (
+    TEXTS,
+    corrupt_column,
+    keeps_damaged_records,
+    session_difference,
+    unknown_time_zone,
+)
 from spark_apps.mergetree.schema import column_share
 from spark_apps.mergetree.spark_utils import cores, is_built_in, setting
 from spark_apps.mergetree.tree import Snapshot
@@ -280,8 +286,8 @@ class NotUsed:
     ``not_active``, ``covers_nothing``, ``unreadable``, ``no_handler``, ``too_many_keys``, ``too_many_values``,
     ``scan_is_cheaper``, ``cannot_prune``; of an index that holds rows also: ``lacks_columns``, ``too_much_appended``,
     ``too_much_deleted``, ``merged_rows``, ``no_lineage``, ``costs_more``, ``nothing_left``; of a source's
-    ``session_differs``, ``session_unknown``, the first of one over expressions too; where there is no Spark session
-    ``no_session``.
+    ``session_differs``, ``session_unknown``, the first of one over expressions too, and ``damaged_records`` (which
+    depend on the query); where there is no Spark session ``no_session``.
     """
 
     code: str
@@ -409,7 +415,10 @@ def plan_read(
     :param handlers: what answers for some indexes in place of the code of their kinds, by their names.
     :raises InvalidPredicate: if neither this package nor Spark can read the predicate.
     :raises UnknownColumn: if the predicate names a column that the table lacks.
+    :raises OtherFormat: if the table is a source whose folder is another format's by now.
     """
+    if snapshot.external is not None:
+        snapshot.external.check(())
     draft = _Draft(snapshot, predicate)
     draft.shuffled_by = tuple(shuffled_by)
     draft.handlers = handlers or {}
@@ -421,9 +430,17 @@ def plan_read(
         draft.refuse_all(NotUsed("scan_is_cheaper", why))
     else:
         draft.predicate = parse_for_session(snapshot, where) if predicate is None else predicate
-        _prune(draft, draft.predicate)
+        damaged = _damaged_records(snapshot, draft.predicate, columns or ())
+        if damaged is None:
+            _prune(draft, draft.predicate)
+        else:
+            draft.refuse_all(damaged)
     names = _columns_to_read(draft, columns or ())
-    if columns is not None:
+    damaged = _damaged_records(snapshot, draft.predicate, columns or ())
+    if damaged is not None:
+        draft.not_used |= {name: damaged for name, entry in snapshot.state.indexes.items()
+                           if name not in draft.not_used and entry.definition.kind == "covering"}  # fmt: skip
+    elif columns is not None:
         _use_covering_indexes(draft, [name for name in snapshot.data.columns if name in names])
     return ReadPlan(
         snapshot=snapshot,
@@ -548,6 +565,30 @@ class _Draft:
     def refuse_all(self, why: NotUsed) -> None:
         """Note for every index why it is not used."""
         self.not_used.update(dict.fromkeys(self.snapshot.state.indexes, why))
+
+
+def _damaged_records(snapshot: Snapshot, predicate: Predicate | None, columns: Sequence[str]) -> NotUsed | None:
+    """Return why no index answers a query of text files, where rows of damaged records depend on how it is read.
+
+    Spark's parser drops a damaged record whose fields before the fault do not satisfy the filters that it is handed,
+    else its row is one of nulls; and whether a record counts as damaged depends on the columns that are parsed.
+
+    :param columns: those asked for. :returns: ``None`` where the rows do not depend on it.
+    """
+    source = snapshot.table.source
+    if source is None or source.format not in TEXTS:
+        return None
+    corrupt = corrupt_column(source, snapshot)
+    named = {*columns, *(() if predicate is None else columns_of(predicate))}
+    if corrupt in snapshot.data.columns and corrupt in named:
+        return NotUsed("damaged_records", f"what {corrupt!r} holds depends on the columns that a query reads")
+    if not keeps_damaged_records(source):
+        return None
+    partitions = set(snapshot.data.partition_by)
+    nulls = {name: None for name in snapshot.data.columns if name not in partitions}
+    if predicate is not None and not may_match(predicate, nulls):
+        return None
+    return NotUsed("damaged_records", "of damaged JSON lines Spark's parser drops some where nulls are asked for")
 
 
 def _columns_to_read(draft: _Draft, names: Sequence[str]) -> list[str]:

@@ -105,7 +105,7 @@ def keeps_buckets(plan: ReadPlan) -> bool:
 
 def _scan_files(plan: ReadPlan) -> list[DataFrame]:
     """Return the rows of the files that a plan reads: whole groups, some blocks, and groups with known keys."""
-    snapshot, tree, names = plan.snapshot, plan.snapshot.data, plan.columns
+    snapshot, tree, names = replace(plan.snapshot, by_query=True), plan.snapshot.data, plan.columns
     files = {group: list(some) for group, some in plan.files.items() if group not in plan.keyed}
     choice = plan.block_choice
     blocks = [] if choice is None else [read for read in choice.reads if read.file.group_key in files]

@@ -13,6 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from spark_apps.sources.other_formats import Mark, check_plain, hidden_marks, mark_of, seen_in
 from spark_apps.storage.errors import InvalidInput, StorageError, StorageUnavailable, UnsupportedSource, gone_file
 from spark_apps.storage.store import HADOOP_SCHEMES, Store, etag_of, same_etag
 from spark_apps.timeline.locations import Location
@@ -93,8 +94,27 @@ class ListedFile(NamedTuple):
     etag: str | None
 
 
+class Folder(NamedTuple):
+    """The files that a listing of a location found, and what shows that folders of it are another format's."""
+
+    files: list[ListedFile]
+    marks: list[Mark]
+
+    def check_plain(self, location: Location, read: Iterable[ListedFile]) -> None:
+        """Check that files which are read are plain ones. :raises OtherFormat: naming a folder that is a table."""
+        check_plain(location, (file.relative for file in read), self.marks)
+
+
 def list_files(location: Location, options: Mapping[str, Any] | None) -> list[ListedFile]:
     """Return all files of a location that are not hidden and not empty, by path.
+
+    :raises UnsupportedSource: and the others: as :func:`list_folder` does.
+    """
+    return list_folder(location, options).files
+
+
+def list_folder(location: Location, options: Mapping[str, Any] | None) -> Folder:
+    """Return the files of a location that are not hidden and not empty, by path, with the marks of other formats.
 
     :raises UnsupportedSource: on a file system of Hadoop.
     :raises StorageUnavailable: if it cannot be listed. A local folder that is gone is an error, not an empty one: a
@@ -106,12 +126,15 @@ def list_files(location: Location, options: Mapping[str, Any] | None) -> list[Li
             f"{location.uri} is on a file system of Hadoop, where files have no identity that a listing shows.",
             hint="Write the rows into a table there (IndexedTable.create), or keep the source on an object store.",
         )
-    files = _local(location.base) if location.is_local else _remote(location.base, options)
+    marks: list[Mark] = []
+    listed = _local(location.base, marks) if location.is_local else _remote(location.base, options, marks)
+    files = list(listed)
+    marks += seen_in(file.relative for file in files)
     if location.pattern is not None:
         matches = glob_regex(location.pattern).match
-        files = (file for file in files if matches(file.relative))
+        files = [file for file in files if matches(file.relative)]
     # Spark reads no empty files either: there is no footer in them, and no line.
-    return sorted((file for file in files if file.bytes), key=lambda file: file.path)
+    return Folder(sorted((file for file in files if file.bytes), key=lambda file: file.path), marks)
 
 
 def is_hidden(name: str) -> bool:
@@ -119,7 +142,7 @@ def is_hidden(name: str) -> bool:
     return name.startswith(".") or (name.startswith("_") and "=" not in name) or name.endswith("._COPYING_")
 
 
-def _local(base: str) -> Iterator[ListedFile]:
+def _local(base: str, marks: list[Mark]) -> Iterator[ListedFile]:
     root = Path(base)
     if root.is_file():
         yield _stat("", base)
@@ -131,6 +154,7 @@ def _local(base: str) -> Iterator[ListedFile]:
     seen = {os.path.realpath(base)}
     below = len(base.rstrip("/")) + 1
     for folder, names, files in os.walk(base, followlinks=True, onerror=_cannot_list):
+        marks += hidden_marks(folder, folder[below:], (*names, *files))
         names[:] = [name for name in names if not is_hidden(name) and _is_new(f"{folder}/{name}", seen)]
         for name in files:
             path = f"{folder.rstrip('/')}/{name}"
@@ -161,12 +185,17 @@ def _stat(relative: str, path: str) -> ListedFile:
     return ListedFile(relative, f"file://{path}", status.st_size, status.st_mtime_ns / 1e9, etag_of(status))
 
 
-def _remote(base: str, options: Mapping[str, Any] | None) -> Iterator[ListedFile]:
+def _remote(base: str, options: Mapping[str, Any] | None, marks: list[Mark]) -> Iterator[ListedFile]:
     store = Store(base, options)
-    nothing = True
+    nothing, seen = True, set[Mark]()
     for info in store.list(""):
         nothing = False
-        if not any(is_hidden(part) for part in info.key.split("/")):
+        if any(is_hidden(part) for part in info.key.split("/")):
+            mark = mark_of(info.key)
+            if mark is not None and mark not in seen:
+                seen.add(mark)
+                marks.append(mark)
+        else:
             yield ListedFile(info.key, f"{base}/{info.key}", info.size, info.modified.timestamp(), info.etag)
     if nothing:
         head, _, name = base.rpartition("/")
@@ -187,6 +216,8 @@ def check_unchanged(
     :raises StorageError: naming the first, by path, that is gone or another one by now.
     """
     files = sorted(files, key=lambda file: file[0])
+    if not files:
+        return
     now: list[ListedFile | None]
     if len(files) >= _WORTH_A_LISTING and not location.is_local:
         listed = {file.path: file for file in list_files(location, options)}

@@ -11,6 +11,7 @@ import datetime as dt
 import json
 import logging
 import re
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -34,9 +35,11 @@ from spark_apps.mergetree.tree import ExternalFiles
 from spark_apps.sources import iceberg
 from spark_apps.sources.delta import DeltaTable
 from spark_apps.sources.iceberg import IcebergTable
-from spark_apps.sources.listing import ListedFile, check_unchanged, list_files
+from spark_apps.sources.listing import Folder, ListedFile, check_unchanged, list_folder
+from spark_apps.sources.other_formats import check_above, check_folder
 from spark_apps.sources.source_files import Listing, SourceFile, check_distinct
-from spark_apps.storage.errors import InvalidInput, InvalidSchema, UnsupportedSource
+from spark_apps.storage.errors import InvalidInput, InvalidName, InvalidSchema, OtherFormat, UnsupportedSource
+from spark_apps.storage.names import check_column_name
 from spark_apps.storage.store import Store
 from spark_apps.timeline.allowed_sources import (
     CATALOG,
@@ -75,8 +78,11 @@ def columns_of_files(
     :raises InvalidSchema: if Spark cannot tell the columns, or there is none but partition columns.
     :raises InvalidInput: if there is nothing to infer them from, or folders contradict.
     """
-    recursive = is_set(options, RECURSIVE)
-    files = with_partition_texts(location, list_files(location, storage_options), recursive, None)
+    check_above(location, storage_options)
+    recursive, folder = is_set(options, RECURSIVE), list_folder(location, storage_options)
+    folder.check_plain(location, ())
+    files = with_partition_texts(location, folder.files, recursive, None)
+    folder.check_plain(location, (file for file, _ in files))
     if not files and schema is None:
         raise InvalidInput(
             f"There are no files at {location.uri}.", hint="Check the location, or give schema=… for files to come."
@@ -96,7 +102,7 @@ def columns_of_files(
         for name in partition_by
         if name.lower() not in spelled
     ]
-    struct = T.StructType([*given.fields, *added])
+    struct = T.StructType([*usable_columns(location.uri, form, given).fields, *added])
     fields = table_fields(struct, ())
     check_partition_types(struct, partition_by)
     if len(partition_by) == len(struct.fields):
@@ -117,12 +123,62 @@ def _inferred(
     paths = escape_globs(Store("/").spark_path(file.path) for file in chosen)
     try:
         with list_on_driver(spark, paths):
-            return spark.read.format(form).options(**{**options, RECURSIVE: "true"}).load(paths).schema
+            return _schema_of(spark, form, options, paths)
     except spark_errors() as error:
         raise InvalidSchema(
             f"Spark cannot tell the columns of {chosen[0].path} as {form}: {message_of(error)}",
             hint="Check the format and its options, or give schema=….",
         ) from error
+
+
+def _schema_of(spark: SparkSession, form: str, options: Mapping[str, str], paths: Sequence[str]) -> T.StructType:
+    """Return the columns of files as Spark tells them, also of names that differ in case only."""
+    given = {**options, RECURSIVE: "true"}
+    try:
+        return spark.read.format(form).options(**given).load(list(paths)).schema
+    except spark_errors() as error:
+        if "COLUMN_ALREADY_EXISTS" not in str(error) or not hasattr(spark, "newSession"):
+            raise
+        other = spark.newSession()  # whose settings nobody else sees
+        other.conf.set("spark.sql.caseSensitive", "true")
+        return other.read.format(form).options(**given).load(list(paths)).schema
+
+
+def usable_columns(location: str, form: str, schema: T.StructType) -> T.StructType:
+    """Return the columns of files that a table can have; the others are left out, and a warning names them.
+
+    Those of CSV files are known by their places, so there a column that cannot be called by its name gets another one.
+    """
+    lower = Counter(field.name.lower() for field in schema.fields)
+    reasons: dict[str, str] = {}
+    for field in schema.fields:
+        if lower[field.name.lower()] > 1:
+            reasons[field.name] = "another name differs from it in case only"
+        elif isinstance(field.dataType, T.NullType):
+            reasons[field.name] = "it has no type, for it holds nothing but nulls"
+        else:
+            try:
+                check_column_name(field.name)
+            except InvalidName as error:
+                reasons[field.name] = error.message
+    if not reasons:
+        return schema
+    why = "; ".join(f"{name!r}: {reason}" for name, reason in reasons.items())
+    if form == "csv":
+        taken = set(lower) - {name.lower() for name in reasons}
+        fields = []
+        for number, field in enumerate(schema.fields):
+            name = field.name
+            if name in reasons:
+                name = next(n for n in (f"_c{number}", f"_column_{number}") if n not in taken)
+            fields.append(
+                T.StructField(name, T.StringType() if isinstance(field.dataType, T.NullType) else field.dataType)
+            )
+        renamed = ", ".join(f.name for f, g in zip(fields, schema.fields, strict=True) if f.name != g.name)
+        logger.warning("Columns of %s cannot be called by their names and are %s here: %s.", location, renamed, why)
+        return T.StructType(fields)
+    logger.warning("Columns of %s are left out: %s.", location, why)
+    return T.StructType([field for field in schema.fields if field.name not in reasons])
 
 
 def _check_not_both(form: str, inferred: T.StructType, names: Sequence[str]) -> None:
@@ -173,7 +229,7 @@ class PlainFiles:
         self._types = {field.name: field.type for field in fields}
         self._partition_by = tuple(partition_by)
         self._storage_options = storage_options
-        self._last: tuple[list[ListedFile], Listing] | None = None
+        self._last: tuple[Folder, Listing] | None = None
 
     @classmethod
     def of(cls, table: TableDefinition, storage_options: Mapping[str, Any] | None) -> PlainFiles:
@@ -185,23 +241,30 @@ class PlainFiles:
     def listing(self, version: str | int | None = None) -> Listing:
         """Return the files of now; the same object as before if not one has changed.
 
+        Folders above are looked at only on a local disk, where that costs no request.
+
         :raises InvalidInput: if a version is asked for; there are none.
+        :raises OtherFormat: if the folder is a table of another format, or lies in one.
         """
         if version is not None:
             raise InvalidInput(
                 f"{self._location.uri} is a folder of plain files, which has no versions.",
                 hint="Load the table with version= or as_of= for the files that the log listed then.",
             )
-        listed = self._listed()
-        if self._last is not None and self._last[0] == listed:
+        folder = list_folder(self._location, self._storage_options)
+        folder.check_plain(self._location, ())
+        if self._location.is_local:
+            check_above(self._location, None)
+        listed = folder.files
+        if self._last is not None and self._last[0] == folder:
             return self._last[1]
         recursive, names = is_set(self._options, RECURSIVE), self._partition_by
-        files = [
-            self._file(file, texts) for file, texts in with_partition_texts(self._location, listed, recursive, names)
-        ]
+        with_texts = with_partition_texts(self._location, listed, recursive, names)
+        folder.check_plain(self._location, (file for file, _ in with_texts))
+        files = [self._file(file, texts) for file, texts in with_texts]
         check_distinct(self._location.uri, files)
         listing = Listing(tuple(files))
-        self._last = listed, listing
+        self._last = folder, listing
         return listing
 
     def check(self, files: Sequence[DataFile]) -> None:
@@ -219,9 +282,6 @@ class PlainFiles:
     def rows(self, file: DataFile, schema: StructType) -> Any:
         """Refuse: Spark reads plain files itself."""
         raise InvalidInput(f"{file.path} is read by Spark.")
-
-    def _listed(self) -> list[ListedFile]:
-        return list_files(self._location, self._storage_options)
 
     def _file(self, listed: ListedFile, texts: Texts) -> SourceFile:
         values: tuple[str | None, ...] = ()
@@ -307,6 +367,44 @@ def _is_date(text: str) -> bool:
 
 
 # --- opening a source -------------------------------------------------------------------------------------------------
+
+
+class Refused:
+    """The files of a source that may not be read: what is known of the table is shown, and its rows are not.
+
+    :param error: raised whenever they are asked for.
+    """
+
+    def __init__(self, error: OtherFormat) -> None:
+        self.error = error
+
+    def check(self, files: Sequence[DataFile]) -> None:
+        """Raise the error. :raises OtherFormat: always."""
+        raise self.error
+
+    def rows(self, file: DataFile, schema: StructType) -> Any:
+        """Raise the error. :raises OtherFormat: always."""
+        raise self.error
+
+
+def check_surroundings(table: TableDefinition, storage_options: Mapping[str, Any] | None) -> None:
+    """Check that a source of plain files lies in no table of another format, by calls to its store.
+
+    :raises OtherFormat: naming the folder and the format.
+    """
+    assert table.source is not None
+    if table.source.format in PLAIN_FORMATS:
+        check_above(locate(table.source.location), storage_options)
+
+
+def check_unlisted(table: TableDefinition, storage_options: Mapping[str, Any] | None) -> None:
+    """Check that a source of plain files whose listing is not asked for is no table of another format.
+
+    :raises OtherFormat: naming the folder and the format.
+    """
+    assert table.source is not None
+    if table.source.format in PLAIN_FORMATS:
+        check_folder(locate(table.source.location), storage_options)
 
 
 class Source(ExternalFiles, Protocol):

@@ -62,7 +62,7 @@ if TYPE_CHECKING:
 
 def live_tables(warehouse: Warehouse) -> Iterator[tuple[WarehouseTable, State]]:
     """Yield the tables of a warehouse that were not dropped, by their logs alone."""
-    for table in warehouse.tables():
+    for table in warehouse.known_tables():
         state = table.state()
         if state is not None:
             yield table, state
@@ -358,7 +358,7 @@ def _create(
 def _create_as(session: Session, statement: s.CreateTable, location: str, query: str, txn_id: str) -> Result:
     """Make a table of the columns of a query, and insert its rows; a table that gets no rows is dropped again."""
     with indexes_in_use(session.spark, session.warehouse.options):
-        rows = Tables(session).query(query)
+        rows = Tables(session).taken_over(query)
         made = f"{txn_id}.table"
         try:
             table = _create(session, statement, location, rows.schema, made)

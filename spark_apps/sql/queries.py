@@ -41,6 +41,7 @@ from spark_apps.mergetree.spark_utils import over_connect, setting
 from spark_apps.mergetree.spark_versions import message_of, try_cast
 from spark_apps.mergetree.tree import Snapshot, Tree
 from spark_apps.optimizer.session import indexes_in_use
+from spark_apps.sources.other_formats import check_folder
 from spark_apps.sources.registry import find_in_catalog
 from spark_apps.sql import statements as s
 from spark_apps.sql.results import Result, Session, change_result, partition_texts, paths_with
@@ -59,7 +60,8 @@ from spark_apps.sql.row_parser import (
 from spark_apps.storage.errors import InvalidInput, InvalidName, InvalidStatement, TableNotFound, UnsupportedSource
 from spark_apps.storage.store import Store
 from spark_apps.table import IndexedTable
-from spark_apps.timeline.locations import Warehouse
+from spark_apps.timeline.allowed_sources import PLAIN_FORMATS
+from spark_apps.timeline.locations import Warehouse, locate
 from spark_apps.timeline.model import Receipt
 from spark_apps.timeline.state import State
 
@@ -128,6 +130,16 @@ class Tables:
                 answer = spark.sql("".join(parts), **frames)
             answer.schema  # noqa: B018 - Connect analyzes no earlier
         return answer
+
+    def taken_over(self, text: str) -> DataFrame:
+        """Return the answer of a query whose rows a table is given; see :meth:`query`.
+
+        :raises OtherFormat: if the text reads a table of another format as plain files, by its path.
+        """
+        for reference in references(text):
+            if len(reference.parts) == 2 and reference.parts[0].lower() in PLAIN_FORMATS and "/" in reference.parts[1]:
+                check_folder(locate(reference.parts[1]), self._session.warehouse.options)
+        return self.query(text)
 
     def _frame(self, table: IndexedTable, reference: Reference, text: str) -> DataFrame:
         as_it_is = table.definition.source is not None and (reference.version, reference.as_of) != (None, None)
@@ -349,7 +361,7 @@ def insert_rows(session: Session, statement: s.InsertInto, table: IndexedTable) 
         if name not in partitions:
             known = ", ".join(table.definition.partition_by) or "no column"
             raise InvalidInput(f"The table is not partitioned by {name!r}.", hint=f"It is partitioned by {known}.")
-    given = Tables(session, [table]).query(statement.query)
+    given = Tables(session, [table]).taken_over(statement.query)
     names = [_column(table, name) for name in statement.columns or ()]
     if statement.by_name:
         names = [_column(table, name) for name in given.columns]
@@ -488,7 +500,7 @@ def _merged(
     shown, called = table.showing(snapshot), _called(statement)
     tables = Tables(session, [shown])
     # Once: what a source draws at random must be the same for all clauses.
-    source = hold(tables.query(f"SELECT * FROM {statement.using}"))
+    source = hold(tables.taken_over(f"SELECT * FROM {statement.using}"))
     from_source = quote(statement.source_alias or _SOURCE)
     given = {_TARGET: shown, _SOURCE: source}
     target_text, source_text = f"{_TARGET} AS {called}", f"{_SOURCE} AS {from_source}"

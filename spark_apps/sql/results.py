@@ -82,7 +82,7 @@ class Session:
         """Return where the log of a table may be; without a table, those of the whole warehouse."""
         if table is not None:
             return [self.locate(table)]
-        return [table.location for table in self.warehouse.tables()]
+        return [table.location for table in self.warehouse.known_tables()]
 
     def commit_arguments(self, txn_id: str | None) -> dict[str, Any]:
         """Return the transaction and the window in which an action commits."""

@@ -12,6 +12,7 @@
     │   ├── UnknownColumn         a column that the table does not have
     │   ├── CannotPublish         a table has something that the published format does not have
     │   ├── UnsupportedSource     a source has something that cannot be read correctly
+    │   │   └── OtherFormat       a folder of plain files is a table of another format
     │   └── SourceNotAllowed      a log names a source that its reader has not allowed
     ├── NotFound
     │   ├── TableNotFound
@@ -139,6 +140,14 @@ class CannotPublish(InvalidInput):
 
 class UnsupportedSource(InvalidInput):
     """A registered source has something that cannot be read correctly, so no rows are returned."""
+
+
+class OtherFormat(UnsupportedSource):
+    """A folder that is read as plain files is a table of another format, or lies in one.
+
+    Which files hold its rows only that format's log says. A table registered before the folder became one can be shown
+    and dropped; it is not read, and no index of it is built or refreshed.
+    """
 
 
 class SourceNotAllowed(InvalidInput):

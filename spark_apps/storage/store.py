@@ -219,6 +219,19 @@ class Store:
         infos = self._call("list", prefix, lambda s: self._listing(s, prefix, after))
         return sorted(self._inside(infos), key=lambda info: info.key)
 
+    def has_any(self, prefix: str, of: Callable[[str], bool] | None = None) -> bool:
+        """Return whether there is an object below the folder ``prefix``, which costs one call where there are few.
+
+        :param of: so named: it is given the last part of a key.
+        """
+
+        def any_of(store: Any) -> bool:
+            keys = (meta["path"] for chunk in obstore.list(store, prefix) for meta in chunk)
+            return any(of is None or of(key.rpartition("/")[2]) for key in keys)
+
+        found: bool = self._call("list", prefix, any_of)
+        return found
+
     def folders(self, prefix: str = "") -> builtins.list[str]:
         """Return the names of the folders right below ``prefix``, sorted; what lies inside them is not listed."""
         folders = self._call(

@@ -7,6 +7,7 @@ below a root of the user's. Nothing here touches the source.
 from __future__ import annotations
 
 import hashlib
+import logging
 import os
 import re
 from collections.abc import Iterator, Mapping
@@ -14,13 +15,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from spark_apps.storage.errors import InvalidInput, InvalidName
+from spark_apps.storage.errors import InvalidInput, InvalidName, StorageError
 from spark_apps.storage.names import check_name, check_table_name
 from spark_apps.storage.store import Store
 from spark_apps.timeline.log import Timeline, commit_key
 from spark_apps.timeline.model import Receipt
 from spark_apps.timeline.state import State
 from spark_apps.timeline.transactions import find_receipt
+
+logger = logging.getLogger(__name__)
 
 INDEXES = "_indexes"
 _GLOB_CHARS = re.compile(r"[*?\[{]")
@@ -110,18 +113,25 @@ _DEEPEST = 3
 
 @dataclass(frozen=True)
 class WarehouseTable:
-    """A table of a warehouse: its name, where it can be loaded from (a registered source by its log), and its log."""
+    """A table of a warehouse: its name, where it can be loaded from (a registered source by its log), and its log.
+
+    :param trouble: why the folder cannot be looked into; then it may be a table, or hold some.
+    """
 
     name: str
     location: str
     log: Store
+    trouble: StorageError | None = None
 
     def state(self) -> State | None:
         """Return the newest state, ``None`` if the table was dropped.
 
+        :raises StorageError: if the folder cannot be looked into.
         :raises LogDamaged: if the log cannot be read.
         :raises NewerFormat: if a newer version of this package wrote the log.
         """
+        if self.trouble is not None:
+            raise self.trouble
         state = Timeline(self.log).refresh()
         return None if state.dropped or state.definition is None else state
 
@@ -193,21 +203,41 @@ class Warehouse:
     def tables(self) -> Iterator[WarehouseTable]:
         """Yield every table below the root, known by its log, dropped ones too.
 
-        Only folders are listed, and none inside a table. Without a root there is nothing to list.
+        Only folders are listed, and none inside a table. Without a root there is nothing to list. A folder below the
+        root that cannot be looked into is yielded with its trouble; it keeps no other from being listed.
+
+        :raises StorageError: if the root cannot be listed.
         """
         if self.root is not None:
             yield from self._below(Store(self.root, self.options), ())
 
+    def known_tables(self) -> Iterator[WarehouseTable]:
+        """Yield the tables below the root, without folders that cannot be looked into, which a warning names."""
+        for table in self.tables():
+            if table.trouble is None:
+                yield table
+            else:
+                logger.warning("The folder %s is left out: %s", table.location, table.trouble.message)
+
     def _below(self, root: Store, parts: tuple[str, ...]) -> Iterator[WarehouseTable]:
         for name in root.folders("/".join(parts)):
-            path = "/".join((*parts, name))
-            if name == LOGS_OF_SOURCES:
-                for source in root.folders(path):
-                    log = root.below(f"{path}/{source}")
-                    yield WarehouseTable(".".join((*parts, source)), log.uri, log)
-            elif name.startswith(("_", ".")):
-                continue
-            elif root.head(f"{path}/{commit_key(0)}") is not None:
-                yield WarehouseTable(".".join((*parts, name)), root.below(path).uri, root.below(path))
-            elif len(parts) + 1 < _DEEPEST:
-                yield from self._below(root, (*parts, name))
+            inside = (*parts, name)
+            try:
+                yield from self._at(root, inside)
+            except StorageError as error:
+                folder = root.below("/".join(inside))
+                yield WarehouseTable(".".join(inside), folder.uri, folder, error)
+
+    def _at(self, root: Store, parts: tuple[str, ...]) -> Iterator[WarehouseTable]:
+        """Yield the tables of a folder: those of sources, the folder itself, or those below it."""
+        path, name = "/".join(parts), parts[-1]
+        if name == LOGS_OF_SOURCES:
+            for source in root.folders(path):
+                log = root.below(f"{path}/{source}")
+                yield WarehouseTable(".".join((*parts[:-1], source)), log.uri, log)
+        elif name.startswith(("_", ".")):
+            return
+        elif root.head(f"{path}/{commit_key(0)}") is not None:
+            yield WarehouseTable(".".join(parts), root.below(path).uri, root.below(path))
+        elif len(parts) < _DEEPEST:
+            yield from self._below(root, parts)

@@ -242,6 +242,15 @@ class EntryHandler(IndexHandler):
         """Refuse a build that came to so many different entries, where fewer than there are rows means something."""
         return None
 
+    def repeated_keys(
+        self, context: IndexContext, tree: Tree, added: Sequence[AddFile], entries: DataFrame
+    ) -> Mapping[str, int]:
+        """Warn of keys that should name one row and name several, and return figures of them; none if there are none.
+
+        :param added: the files of a build. :param entries: what they were made of.
+        """
+        return {}
+
     def check_additions(self, context: IndexContext, new: DataFrame, others: DataFrame) -> None:
         """Refuse entries that contradict each other or ``others``, which stay."""
         return None
@@ -353,7 +362,8 @@ class EntryHandler(IndexHandler):
         if repetition != "none":
             duplicates = count_duplicates(context.snapshot.store, tree, added) if repetition == "count" else 0
             self.check_entries(context, count - duplicates)
-        return _work(tree, [*added, MarkCovered(tree.name, version)], "backdated", {"entries": count})
+        metrics = {"entries": count, **self.repeated_keys(context, tree, added, entries)}
+        return _work(tree, [*added, MarkCovered(tree.name, version)], "backdated", metrics)
 
     def maintain(self, context: IndexContext, changes: Changes) -> IndexWork:
         tree = self.tree(context.table, context.definition)

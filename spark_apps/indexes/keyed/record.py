@@ -6,13 +6,14 @@ of two that add one key in two partitions at once the second is refused. Follows
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import logging
+from collections.abc import Mapping, Sequence
 from dataclasses import replace as changed
 from typing import Any, ClassVar, Literal
 
 from msgspec.structs import replace
 
-from spark_apps.indexes.handler import PARTITION, ChangedRows, Changes, IndexContext, IndexWork
+from spark_apps.indexes.handler import PARTITION, REPEATED, ChangedRows, Changes, IndexContext, IndexWork
 from spark_apps.indexes.keyed.entries import EntryHandler, count_live_rows, entry_key, group_columns
 from spark_apps.indexes.keyed.lookup import (
     MAX_ROWS,
@@ -39,6 +40,8 @@ from spark_apps.timeline.files import DataFile
 from spark_apps.timeline.model import AddFile, Commit, IndexDefinition, Scope, TableDefinition
 from spark_apps.timeline.publish import ByKeys, KeysConflict
 
+logger = logging.getLogger(__name__)
+
 _EXAMPLES = 3
 _MAX_SEARCHED = 25_000_000
 """Among so many entries on its own disk the driver looks keys up in a fifth of the time that Spark's join takes on as
@@ -46,6 +49,7 @@ many cores; among more, a cluster has more cores."""
 _MAX_NEW = 2_000_000
 """So many keys to look for fit into a small part of the driver's memory."""
 _MARK = "__index_mark"
+_ROWS = "__index_rows"
 COMPRESSION = "compression"
 _NONE, _OF_SESSION = "none", "session"
 
@@ -173,6 +177,36 @@ class RecordHandler(EntryHandler):
         if rows > entries:
             entries_of_rows = self.expected(context, context.snapshot.groups())
             _refuse_keys_in_several_partitions(context, entries_of_rows, f"{rows:,} rows have {entries:,} record keys")
+
+    def repeated_keys(
+        self, context: IndexContext, tree: Tree, added: Sequence[AddFile], entries: DataFrame
+    ) -> Mapping[str, int]:
+        table, snapshot = context.table, context.snapshot
+        if table.source is None:
+            return {}
+        counts = [file.rows for file in snapshot.state.files(snapshot.data.name)]
+        once_a_file = min(counts, default=0) >= 0 and sum(counts) == sum(action.rows for action in added)
+        countable = once_a_file and is_countable(snapshot.store, tree)
+        if countable and not count_duplicates(snapshot.store, tree, added, table.record_key):
+            return {}
+        if once_a_file:  # what was staged is less to read than the source
+            staged_files = [DataFile.of(action, snapshot.state.version) for action in added]
+            entries = read_files(snapshot, tree, staged_files, table.record_key)
+        key = list(map(column, table.record_key))
+        repeated = entries.groupBy(*key).agg(F.count(F.lit(1)).alias(_ROWS)).where(F.col(_ROWS) > 1)
+        figures = repeated.agg(F.count(F.lit(1)), F.sum(_ROWS)).collect()[0]
+        if not figures[0]:
+            return {}
+        examples = "; ".join(
+            ", ".join(f"{name}={row[name]!r}" for name in table.record_key) + f" ({row[_ROWS]} rows)"
+            for row in repeated.orderBy(F.col(_ROWS).desc(), *key).limit(_EXAMPLES).collect()
+        )
+        logger.warning(
+            "The record index %r is over keys of which %d name several rows, %d together, such as %s. Each such row is "
+            "found by it. If a key should name one row, look at how the files of %s are written.",
+            context.definition.name, figures[0], figures[1], examples, table.source.location,
+        )  # fmt: skip
+        return dict(zip(REPEATED, figures, strict=True))
 
     def check_appended(self, context: IndexContext, tree: Tree, added: Sequence[AddFile]) -> None:
         if not _can_repeat(context.table) or not added or _are_surely_new(context, tree, added):

@@ -6,12 +6,17 @@ import json
 import random
 import shlex
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from spark_apps.cli.app import app
+from spark_apps.maintenance.policies import read_config
+from spark_apps.maintenance.survey import find_tables
+from spark_apps.storage.errors import StorageUnavailable
 from spark_apps.storage.store import Store
 from spark_apps.timeline import windows
+from spark_apps.timeline.locations import Warehouse
 from spark_apps.timeline.log import Timeline
 from spark_apps.timeline.transactions import begin
 from tests.compatibility.lake import EXPECTED, unpack
@@ -43,6 +48,43 @@ def test_given_a_table_that_cannot_be_read_then_it_is_listed_with_the_reason(ask
     assert "cannot be read" in told["db.bad"]["error"]
     refused = ask("show", "db.bad", "-w", str(tmp_path))
     assert refused.code == 5 and refused.err.startswith("Error: ") and "Traceback" not in refused.err
+
+
+def closed(monkeypatch: pytest.MonkeyPatch, folder: str) -> None:
+    """Lets the store refuse to look into a folder, as one does whose reader has no right to."""
+    call = Store._call
+
+    def refusing(self: Store, verb: str, key: str, work: Any) -> Any:
+        if f"{self.uri}/{key}".rstrip("/").endswith(folder) or f"{folder}/" in f"{self.uri}/{key}/":
+            raise StorageUnavailable(f"The store failed to {verb} {self.uri}/{key}: permission denied")
+        return call(self, verb, key, work)
+
+    monkeypatch.setattr(Store, "_call", refusing)
+
+
+def test_given_a_folder_that_may_not_be_read_then_it_is_one_line_and_the_rest_goes_on(
+    ask: Ask, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("db.good", "db.shut.inner", "z", "closed.one"):
+        Table(tmp_path, name)
+    closed(monkeypatch, f"{tmp_path}/closed")
+    listed = ask("tables", "-w", str(tmp_path), "--json")
+    told = {one["name"]: one for one in json.loads(listed.out)}
+    assert {name: one["state"] for name, one in told.items()} == {
+        "db.good": "active", "db.shut.inner": "active", "z": "active", "closed": "unreadable",
+    }  # fmt: skip
+    assert "permission denied" in told["closed"]["error"] and listed.code == 4
+    shown = ask("tables", "-w", str(tmp_path))
+    assert "3 tables in" in shown.out and "1 folder that cannot be looked into" in shown.out and shown.code == 4
+    assert ask("tables", "db.*", "-w", str(tmp_path)).code == 0, "what cannot lie there is complete"
+    assert ask("tables", "clo*", "-w", str(tmp_path), "--names").code == 4
+
+    due = ask("plan", "*", "-w", str(tmp_path), "--json").json
+    assert [(one["table"], one["code"]) for one in due["skipped"] if one["code"] == "unreachable"] == [
+        ("closed", "unreachable")
+    ]
+    found, missed = find_tables(read_config(["db.*"], "PATTERN").tables, {"": Warehouse(str(tmp_path))}, "")
+    assert sorted(one.name for one in found) == ["db.good", "db.shut.inner"] and not missed
 
 
 def test_given_a_table_that_other_engines_read_then_show_says_how_far(ask: Ask, tmp_path: Path) -> None:
