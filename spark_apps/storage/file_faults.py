@@ -1,6 +1,7 @@
 """Reasons for which a file cannot be read: a column of another type, a codec, a checksum, encryption, damage.
 
-They are told apart by what Spark or Arrow says: what is none of the others is damage, or another format. Each sort has its own words on what to do.
+They are told apart by what Spark or Arrow says: what is none of the others is damage, or another format. Each sort has
+its own words on what to do.
 """
 
 from __future__ import annotations
