@@ -38,6 +38,11 @@ class WalkRows(RawRows):
         orders = [order for other, order in self.graves.items() if other == at or (self.unique and other[1] == at[1])]
         return max(orders, default=None)
 
+    def is_late(self, row: Row) -> bool:
+        """Whether a row is not above a delete of its key."""
+        grave = self.grave(self.identity(row)) if self.ordered else None
+        return grave is not None and self._order(row) <= grave
+
     def is_vague(self, row: Row) -> bool:
         """Whether the documents leave open what writing this row does."""
         at, order = self.identity(row), self._order(row)
@@ -80,12 +85,11 @@ class WalkRows(RawRows):
         at, order = self.identity(row), self._order(row)
         there = self._there(at)
         if self.ordered:
-            grave = self.grave(at)
             if any(order < self._order(self.rows[old]) for old in there):
                 return
             if deleted:
-                self.graves[at] = order if grave is None else max(order, grave)
-            elif grave is not None and order <= grave:
+                self.graves[at] = max(order, self.graves.get(at, order))
+            elif self.is_late(row):
                 return
         for old in there:
             del self.rows[old]

@@ -178,6 +178,23 @@ class Walk(SqlSteps, Keyed):
         step = Step("stream", run, lambda: self.model.upsert(rows, gone), transaction="walk.{}.0")
         return self._kept(step, rows, gone)
 
+    def delete_rows(self) -> Step:
+        if not self.model.ordered:
+            return super().delete_rows()
+        # Where rows are merged by their ordering, what a delete of whole rows does is another question.
+        names = list(dict.fromkeys([*self.model.key, *self.model.partition_by]))
+        rows = [*self._some(), *self._batch(3)]
+        places = [self.model.identity(row) for row in rows]
+        given = list(dict.fromkeys(self.model._pick(row, names) for row in rows))
+        return Step("delete rows", lambda t, x: t.delete(self._frame(given, names), txn_id=x),
+                    lambda: self.model.delete_rows(places))  # fmt: skip
+
+    def overwrite(self) -> Step:
+        """Of a key that was deleted with a higher ordering, no row: whether it would be late is left open."""
+        rows = [row for row in self._batch(6) if not self.model.is_late(row)]
+        return Step("insert_overwrite", lambda t, x: t.insert_overwrite(self._frame(rows), txn_id=x),
+                    lambda: self.model.overwrite(rows))  # fmt: skip
+
     def drop_partition(self) -> Step | None:
         if not self.model.partition_by or not self.table.partitions:
             return None
@@ -259,7 +276,7 @@ def shrunk(spark: Any, folder: Path, seed: int, until: float, peer: Peer | None 
     for number in reversed(range(12)):
         if time.time() > until:
             break
-        place = folder / f"without {number}"
+        place = folder / f"without-{number}"
         try:
             walk(spark, place, seed, Tally(), without=[*without, number], peer=peer)
         except Exception as error:  # noqa: BLE001 - any other failure than the one that is looked for is none
