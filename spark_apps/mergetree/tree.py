@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol, cast
 from spark_apps.mergetree.pyspark_names import StructField, StructType
 from spark_apps.mergetree.schema import column_types, struct_type
 from spark_apps.storage.errors import StorageError
+from spark_apps.storage.names import DELETED as DELETED
 from spark_apps.timeline.files import DataFile, GroupKey, merge_order
 from spark_apps.timeline.model import DATA_TREE, Field, TableDefinition
 
@@ -22,10 +23,6 @@ if TYPE_CHECKING:
 
     from spark_apps.storage.store import ObjectStore
     from spark_apps.timeline.state import State
-
-DELETED = "__index_deleted"
-"""Column of delta files: true for a tombstone, null for a row. Null, not false, so that a file's footer
-counts the tombstones, and a base file, which lacks the column, reads as rows."""
 
 GROUP_ID = "__index_group"
 """Column that names a row's file group, where groups are found by their id and not by a hash; readers add it on

@@ -15,6 +15,19 @@ _TXN_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._\-]{0,127}\Z")
 
 RESERVED_PREFIX = "__index_"
 
+DELETED = RESERVED_PREFIX + "deleted"
+"""Column of delta files: true for a tombstone, null for a row. Null, not false, so that a file's footer counts the
+tombstones, and a base file, which lacks the column, reads as rows."""
+
+_RESERVED_PREFIXES = (RESERVED_PREFIX, "__lakeindex_")
+"""What the names of all columns begin with that this package adds to rows, in any case."""
+
+_METADATA = "_metadata"
+"""Under which Spark says of a row in which file and at which place it stands: a column of that name hides it."""
+
+_RESERVED_NAMES = (_METADATA, "__number")
+"""Names as a whole. Earlier versions, which may read a published table too, number rows by the second one."""
+
 
 def check_name(kind: str, value: str) -> str:
     """Return ``value`` if it can name a ``kind`` ("index", "stage", …).
@@ -46,20 +59,37 @@ def check_txn_id(value: str) -> str:
 def check_column_name(value: str) -> str:
     """Return ``value`` if a table may have a column of that name.
 
-    :raises InvalidName: if it is empty, holds a control character or a backtick, or has the reserved prefix.
+    :raises InvalidName: if it is empty, holds a control character or a backtick, or is reserved.
     """
     if not isinstance(value, str) or not value.strip() or "`" in value or not value.isprintable():
         raise InvalidName(
             f"{value!r} cannot be the name of a column.",
             hint="Use a name that is not empty and holds no backtick, newline or other control character.",
         )
-    if value.lower().startswith(RESERVED_PREFIX):
-        raise InvalidName(
-            f"{value!r} cannot be the name of a column: the prefix {RESERVED_PREFIX!r} is kept for the table's own "
-            "use.",
-            hint="Rename the column.",
-        )
+    if value.lower().startswith(_RESERVED_PREFIXES) or value.lower() in _RESERVED_NAMES:
+        raise _reserved(value)
     return value
+
+
+def check_source_column_name(value: str) -> str:
+    """Return ``value`` if rows that others write may have a column of that name.
+
+    Any name will do which nothing stands under that is added to such rows.
+
+    :raises InvalidName: otherwise.
+    """
+    if value.lower().startswith(_RESERVED_PREFIXES) or value.lower() == _METADATA:
+        raise _reserved(value)
+    return value
+
+
+def _reserved(value: str) -> InvalidName:
+    prefixes = " or ".join(map(repr, _RESERVED_PREFIXES))
+    return InvalidName(
+        f"{value!r} cannot be the name of a column: names that begin with {prefixes}, and "
+        f"{' and '.join(map(repr, _RESERVED_NAMES))}, are kept for what is added to rows while they are read.",
+        hint="Rename the column.",
+    )
 
 
 def check_table_name(value: str) -> tuple[str, ...]:

@@ -169,3 +169,33 @@ def test_given_a_secret_among_properties_options_or_in_an_address_then_no_log_ke
     table.create_index("by_city", kind="secondary", columns=["city"])
     with pytest.raises(errors.InvalidInput, match=r"'team\.token' looks like a secret"):
         table.alter_index("by_city", {"team.token": "hunter2"})
+
+
+def test_given_reserved_names_then_no_new_column_has_one_and_tables_of_before_are_read(
+    spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = IndexedTable.create(spark, tmp_path / "t", "id int, n int", ["id"], buckets=1)
+    for name in ("__number", "_METADATA", "__LakeIndex_action"):
+        with pytest.raises(errors.InvalidName, match="are kept for"):
+            IndexedTable.create(spark, tmp_path / "u", f"id int, `{name}` int", ["id"])
+        with pytest.raises(errors.InvalidName, match="are kept for"):
+            table.add_columns(f"`{name}` int")
+        with pytest.raises(errors.InvalidName, match="are kept for"):
+            table.rename_column("n", name)
+    assert table.version == 0 and not (tmp_path / "u").exists()
+
+    spark.sql("SELECT 1 AS id, named_struct('file_path', 'a') AS _metadata").write.parquet(str(tmp_path / "raw"))
+    with pytest.raises(errors.InvalidName, match="'_metadata' cannot be the name"):
+        IndexedTable.register(spark, tmp_path / "raw")
+
+    with monkeypatch.context() as before:
+        before.setattr("spark_apps.mergetree.schema.check_column_name", str)
+        ddl = "id int, `__number` int, `__lakeindex_action` string"
+        old = IndexedTable.create(
+            spark, tmp_path / "old", ddl, ["id", "__number"], buckets=1, positions=True, publish=["delta"]
+        )
+    old.upsert(spark.sql("SELECT cast(id AS int) id, 1 `__number`, 'a' `__lakeindex_action` FROM range(3)"))
+    old.upsert(spark.sql("SELECT 1 id, 1 `__number`, 'b' `__lakeindex_action`"))
+    expected = [(0, 1, "a"), (1, 1, "b"), (2, 1, "a")]
+    assert sorted(map(tuple, IndexedTable.load(spark, old.uri).read().collect())) == expected
+    assert old.published.behind == 0, old.published
