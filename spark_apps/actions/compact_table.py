@@ -2,24 +2,33 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
 from typing import ClassVar, get_args
 
 from spark_apps.actions.key_location import positions_over
 from spark_apps.actions.template import Action, Attempt, StagedChanges
 from spark_apps.actions.upsert_plan import existing_targets, plan_upsert
 from spark_apps.mergetree.read import positions_target
-from spark_apps.mergetree.tree import Snapshot
+from spark_apps.mergetree.tree import FileGroups, Snapshot
 from spark_apps.mergetree.write import CompactMode, FoldPlan, fold, folding_metrics, plan_fold
 from spark_apps.storage.errors import InvalidInput
-from spark_apps.timeline.files import DataFile, GroupKey
+from spark_apps.timeline import open_tables
+from spark_apps.timeline.files import DataFile, GroupKey, is_merged
 from spark_apps.timeline.model import DATA_TREE, AddFile, RemoveFile, Write, group_scope
 from spark_apps.timeline.operations import COMPACT, Operation
 from spark_apps.timeline.state import State
 
+_ZONED = re.compile(r"\btimestamp\b")
+_FOOTER_THREADS = 16
+
 
 class CompactTable(Action):
     """Folding of deltas into bases (``full``) or with each other (``quick``); the rows stay the same.
+
+    ``full`` also writes bases anew that an earlier version wrote in another form: with times as INT96, or, of a
+    published table, from before a column was widened.
 
     :param partitions: paths; all by default.
     """
@@ -40,7 +49,7 @@ class CompactTable(Action):
         groups, paths = snapshot.groups(DATA_TREE), self.confined_to(snapshot.table)
         if paths is not None:
             groups = {key: files for key, files in groups.items() if key[0] in paths}
-        return plan_fold(groups, self.mode)
+        return plan_fold(groups, self.mode, _of_an_earlier_form(snapshot, groups) if self.mode == "full" else ())
 
     def work(self, attempt: Attempt) -> StagedChanges | None:
         plan = self.plan(attempt.snapshot)
@@ -81,6 +90,19 @@ class CompactTable(Action):
         return StagedChanges(
             actions=[*removed, *added], writes=[Write(group_scope(*key), "fold") for key in kept], metrics=metrics
         )
+
+
+def _of_an_earlier_form(snapshot: Snapshot, groups: FileGroups) -> set[str]:
+    """Return the files, of groups that have nothing to fold, which are written otherwise today; by their footers.
+
+    They are read where there may be such files: of a table with timestamps, or one that is published.
+    """
+    table, merged = snapshot.table, [file for files in groups.values() if is_merged(files) for file in files]
+    if not open_tables.is_published(table) and not any(_ZONED.search(field.type) for field in table.fields):
+        return set()
+    with ThreadPoolExecutor(_FOOTER_THREADS) as pool:
+        earlier = pool.map(lambda file: open_tables.is_of_an_earlier_form(snapshot.store, file, table), merged)
+        return {file.path for file, is_earlier in zip(merged, earlier, strict=True) if is_earlier}
 
 
 def _untouched(state: State, key: GroupKey, files: list[DataFile]) -> bool:

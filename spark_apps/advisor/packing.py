@@ -13,14 +13,8 @@ from typing import Any
 from spark_apps.mergetree.spark_utils import setting
 from spark_apps.mergetree.tree import Snapshot, Tree
 from spark_apps.mergetree.write import without_dictionary
-from spark_apps.mergetree.write_here import (
-    CODECS,
-    INT96,
-    PAGE_BYTES,
-    footer_metadata,
-    parquet_options,
-    with_statistics,
-)
+from spark_apps.mergetree.write_here import CODECS, PAGE_BYTES, footer_metadata, parquet_options, with_statistics
+from spark_apps.storage.parquet_statistics import column_name
 
 _PAGE_ROWS = 8192
 _TRIED_ROWS = 65_536
@@ -31,9 +25,8 @@ _FEWEST, _MOST_UNSEEN = 100, 10_000
 
 _MANY_ROWS = 10_000_000
 _LENGTH_BYTES = 4
-"""What the length of a text takes beside it; a time of twelve bytes is counted so too, though it is written without."""
+"""What the length of a text takes beside it."""
 
-_INT96_BYTES = 12
 _MOST_DIGITS = 18
 """A decimal of more is written as bytes of one length, which never get a dictionary."""
 
@@ -70,18 +63,15 @@ def _stored(tree: Tree, rows: Any) -> Any:
 def _options(snapshot: Snapshot, tree: Tree, rows: Any) -> dict[str, Any]:
     import pyarrow as pa
 
-    zoned = any(pa.types.is_timestamp(field.type) and field.type.tz for field in rows.schema)
-    int96 = zoned and _setting(snapshot, "spark.sql.parquet.outputTimestampType", INT96).upper() == INT96
     codec = _setting(snapshot, "spark.sql.parquet.compression.codec", "snappy").lower() if tree.compressed else "none"
     plain = {tree.stored(name) for name in without_dictionary(tree)}
     repeated = [
         path
         for field in rows.schema
-        if field.name not in plain
-        and (pa.types.is_nested(field.type) or _keeps_dictionary(rows.column(field.name), int96))
+        if field.name not in plain and (pa.types.is_nested(field.type) or _keeps_dictionary(rows.column(field.name)))
         for path in _paths(field)
     ]
-    return parquet_options(codec if codec in CODECS else "snappy", repeated, int96=int96)
+    return parquet_options(codec if codec in CODECS else "snappy", repeated)
 
 
 def _setting(snapshot: Snapshot, name: str, default: str) -> str:
@@ -107,11 +97,8 @@ def _paths(field: Any) -> list[str]:
     return [schema.column(number).path for number in range(len(schema))]
 
 
-def _keeps_dictionary(values: Any, int96: bool) -> bool:
-    """Tell whether Spark's writer keeps the dictionary of a column, by the values of its first page.
-
-    :param int96: whether timestamps with a zone are written so.
-    """
+def _keeps_dictionary(values: Any) -> bool:
+    """Tell whether Spark's writer keeps the dictionary of a column, by the values of its first page."""
     import numpy as np
     import pyarrow as pa
 
@@ -119,9 +106,6 @@ def _keeps_dictionary(values: Any, int96: bool) -> bool:
     many_digits = pa.types.is_decimal(kind) and kind.precision > _MOST_DIGITS
     if pa.types.is_boolean(kind) or many_digits or not len(values):
         return False
-    as_it_stands = width
-    if int96 and pa.types.is_timestamp(kind) and kind.tz:
-        width, as_it_stands = _INT96_BYTES, _INT96_BYTES + _LENGTH_BYTES
     page = values.slice(0, _page_rows(width)).drop_null()
     if not len(page):
         return True
@@ -130,7 +114,7 @@ def _keeps_dictionary(values: Any, int96: bool) -> bool:
     bits = max(1, (len(encoded.dictionary) - 1).bit_length())
     runs = 1 + int(np.count_nonzero(np.diff(numbers)))
     indices = min(len(page) * bits / 8, runs * (1 + bits / 8))
-    return indices + len(encoded.dictionary) * width < len(page) * as_it_stands
+    return indices + len(encoded.dictionary) * width < len(page) * width
 
 
 def _plain_bytes(values: Any) -> float:
@@ -162,14 +146,15 @@ def _column_bytes(rows: Any, options: dict[str, Any], *, dictionaries: bool = Tr
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    group = pq.read_metadata(pa.BufferReader(_written(rows, options, [len(rows)]))).row_group(0)
+    metadata = pq.read_metadata(pa.BufferReader(_written(rows, options, [len(rows)])))
+    group = metadata.row_group(0)
     sizes = dict.fromkeys(rows.column_names, 0)
     for number in range(group.num_columns):
         chunk = group.column(number)
         size = chunk.total_compressed_size
         if not dictionaries and chunk.has_dictionary_page:
             size -= chunk.data_page_offset - chunk.dictionary_page_offset
-        sizes[chunk.path_in_schema.split(".", 1)[0]] += size
+        sizes[column_name(metadata.schema.column(number))] += size
     return list(sizes.values())
 
 

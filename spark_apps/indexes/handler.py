@@ -28,6 +28,7 @@ from spark_apps.mergetree.schema import column_share
 from spark_apps.mergetree.spark_utils import cores
 from spark_apps.mergetree.tree import Snapshot, Tree
 from spark_apps.storage.errors import InvalidInput, StorageError
+from spark_apps.storage.parquet_statistics import column_name
 from spark_apps.storage.printing import ALL_ROWS, Grid, Printed, View, counted, size, span
 from spark_apps.timeline.files import DataFile, GroupKey
 from spark_apps.timeline.model import AnyAction, IndexDefinition, Scope, TableDefinition, Write
@@ -829,7 +830,7 @@ def _dictionary_bytes(footer: BlockFile, names: Sequence[str]) -> int:
         group = footer.parsed.row_group(block)
         for number in range(group.num_columns):
             chunk = group.column(number)
-            if chunk.path_in_schema.split(".", 1)[0] in stored_names:
+            if column_name(footer.parsed.schema.column(number)) in stored_names:
                 start = chunk.dictionary_page_offset
                 total += chunk.total_compressed_size if start is None else max(0, chunk.data_page_offset - start)
     return total

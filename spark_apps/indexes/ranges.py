@@ -7,15 +7,14 @@ read. No Spark.
 from __future__ import annotations
 
 import datetime as dt
-import json
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
-from decimal import Decimal
 from typing import Any
 
 from spark_apps.layout.types import ColumnType, normalize
 from spark_apps.storage.errors import InvalidSchema
+from spark_apps.storage.parquet_statistics import bounds_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,31 +75,20 @@ def range_of(statistics: Any, kind: ColumnType, nan_on_top: bool = False) -> Ran
     :param statistics: as :mod:`pyarrow.parquet` gives them.
     :param nan_on_top: :func:`has_nan_on_top` of their file; without it floating point values may be anything.
     """
-    if statistics is None:
+    bounds = bounds_of(statistics)
+    if bounds is None:
         return None
-    counted = statistics.has_null_count
-    if counted and statistics.num_values == 0 and statistics.null_count > 0:
+    if bounds.values == 0 and bounds.nulls:
         return ONLY_NULLS
-    if not statistics.has_min_max or kind.kind in ("other", "char"):
+    if bounds.low is None or bounds.high is None or kind.kind in ("other", "char"):
         return None
     if kind.kind in ("float", "double") and not nan_on_top:
         return None
-    # Its bytes have no order, and pyarrow 22 to 25 says that there are bounds where all times are one, but gives none.
-    if statistics.physical_type == "INT96":
-        return None
     try:
-        low, high = (value_of(value, kind) for value in _least_and_most(statistics))
-    except (InvalidSchema, OverflowError, ValueError):  # the years that Python does not know
+        low, high = value_of(bounds.low, kind), value_of(bounds.high, kind)
+    except (InvalidSchema, OverflowError, ValueError):  # a value that is of another type than the column
         return None
-    return Range(low, high, nulls=not counted or statistics.null_count > 0)
-
-
-def _least_and_most(statistics: Any) -> tuple[Any, Any]:
-    try:
-        return statistics.min, statistics.max
-    except NotImplementedError:  # by older pyarrows, of decimals that are stored as integers
-        scale = json.loads(statistics.logical_type.to_json())["scale"]
-        return Decimal(statistics.min_raw).scaleb(-scale), Decimal(statistics.max_raw).scaleb(-scale)
+    return Range(low, high, nulls=bounds.nulls != 0)
 
 
 class OutOfRange:

@@ -33,6 +33,7 @@ from spark_apps.mergetree.spark_utils import cores, inline, with_columns
 from spark_apps.mergetree.spark_versions import from_arrow
 from spark_apps.mergetree.tree import GROUP_ID, LINEAGE, Snapshot, Tree
 from spark_apps.storage.errors import StorageError
+from spark_apps.storage.parquet_statistics import bounds_of, column_name, flat_columns
 from spark_apps.storage.store import HADOOP_SCHEMES, RangedFile, open_by_address
 from spark_apps.timeline.files import DataFile
 
@@ -93,10 +94,9 @@ class BlockFile:
     schema: Any
 
     @cached_property
-    def _leaves(self) -> dict[str, int]:
-        """Path of a Parquet column -> its number."""
-        schema = self.parsed.schema
-        return {schema.column(n).path: n for n in range(self.parsed.num_columns)}
+    def _flat_columns(self) -> dict[str, int]:
+        """Name of a Parquet column with one value a row -> its number among the leaves."""
+        return flat_columns(self.parsed.schema)
 
     def held(self, name: str) -> str | None:
         """Return a column's name in the file; case does not matter.
@@ -112,14 +112,14 @@ class BlockFile:
         wanted = list(range(self.blocks) if blocks is None else blocks)
         if self.format == "orc":
             return round(self.file.bytes * len(wanted) / max(1, self.blocks))
-        names = {self.held(name) for name in columns}
-        leaves = [n for path, n in self._leaves.items() if path.split(".", 1)[0] in names]
+        names, schema = {self.held(name) for name in columns}, self.parsed.schema
+        leaves = [n for n in range(len(schema)) if column_name(schema.column(n)) in names]
         groups = [self.parsed.row_group(block) for block in wanted]
         return sum(group.column(n).total_compressed_size for group in groups for n in leaves)
 
     def statistics(self, block: int, name: str) -> Any:
         """Return the statistics of a column in a block, as pyarrow gives them; ``None`` where there are none."""
-        leaf = self._leaves.get(self.held(name) or "") if self.format == "parquet" else None
+        leaf = self._flat_columns.get(self.held(name) or "") if self.format == "parquet" else None
         return None if leaf is None else self.parsed.row_group(block).column(leaf).statistics
 
     def exact(self, columns: Mapping[str, str]) -> bool:
@@ -161,7 +161,9 @@ class BlockFile:
 
     def _other_moments(self, held: str, kind: ColumnType) -> str | None:
         """Return why days or times of a column of its own are none of the table's type or calendar."""
-        int96 = held in self._leaves and self.parsed.schema.column(self._leaves[held]).physical_type == "INT96"
+        int96 = (
+            held in self._flat_columns and self.parsed.schema.column(self._flat_columns[held]).physical_type == "INT96"
+        )
         stored = self.schema.field(held).type
         times = kind.kind != "date" and getattr(stored, "unit", None) is not None
         if times and (int96 or stored.tz is not None) != (kind.kind == "timestamp"):
@@ -205,9 +207,9 @@ class BlockFile:
 
     def _has_same_moments(self, name: str, kind: ColumnType) -> bool:
         """Tell whether a date or timestamp needs no conversion between calendars or zones."""
-        if name not in self._leaves:
+        if name not in self._flat_columns:
             return False
-        int96 = self.parsed.schema.column(self._leaves[name]).physical_type == "INT96"
+        int96 = self.parsed.schema.column(self._flat_columns[name]).physical_type == "INT96"
         if kind.kind != "date":
             zoned = int96 or self.schema.field(name).type.tz is not None
             if zoned != (kind.kind == "timestamp"):
@@ -273,9 +275,8 @@ def column_bytes(metadata: Any) -> dict[str, int]:
     for number in range(metadata.num_row_groups):
         group = metadata.row_group(number)
         for leaf in range(group.num_columns):
-            chunk = group.column(leaf)
-            name = chunk.path_in_schema.split(".", 1)[0].lower()
-            sizes[name] = sizes.get(name, 0) + chunk.total_compressed_size
+            name = column_name(metadata.schema.column(leaf)).lower()
+            sizes[name] = sizes.get(name, 0) + group.column(leaf).total_compressed_size
     return sizes
 
 
@@ -498,12 +499,12 @@ def _at_least(version: str, wanted: tuple[int, int]) -> bool:
 
 
 def _is_recent(statistics: Any) -> bool:
-    if statistics.has_null_count and statistics.num_values == 0:
-        return True
-    try:
-        return bool(statistics.has_min_max) and statistics.min.year >= _FIRST_RECENT_YEAR
-    except (OverflowError, ValueError):  # a year that Python does not know, before 1 or after 9999
+    bounds = bounds_of(statistics)
+    if bounds is None:
         return False
+    if bounds.nulls is not None and bounds.values == 0:
+        return True
+    return bounds.low is not None and bool(bounds.low.year >= _FIRST_RECENT_YEAR)
 
 
 # --- Rows by block ----------------------------------------------------------------------------------------------------

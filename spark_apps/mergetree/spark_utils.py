@@ -219,7 +219,14 @@ READ_OPTIONS = {
     "parquet.page.verify-checksum.enabled": "true",
 }
 
-_CALENDARS = ("spark.sql.parquet.datetimeRebaseModeInWrite", "spark.sql.parquet.int96RebaseModeInWrite")
+_TIMES = {
+    "spark.sql.parquet.datetimeRebaseModeInWrite": "CORRECTED",
+    "spark.sql.parquet.int96RebaseModeInWrite": "CORRECTED",  # else a footer says that its times are by the old one
+    "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
+}
+_WRITING = threading.Lock()
+_WRITERS: dict[str, tuple[int, dict[str, str | None]]] = {}
+"""Sessions that write now: by how many threads, and the settings that they had before."""
 
 # A location may hold what Hadoop takes for a pattern.
 _GLOB = re.compile(r"([\[\]{}*?\\])")
@@ -258,24 +265,50 @@ def list_on_driver(spark: SparkSession, paths: Sequence[str]) -> Iterator[None]:
 
 
 @contextmanager
-def proleptic_calendar(spark: SparkSession) -> Iterator[None]:
-    """Let Spark write days and times by the calendar that all readers share.
+def portable_times(spark: SparkSession) -> Iterator[None]:
+    """Let Spark write days and times in the form that all readers share: today's calendar, and microseconds.
 
-    A session may be set to write them by the old one, in which drivers, data sources and other engines would find
-    another day.
+    A session may be set to write them by the old calendar, in which drivers, data sources and other engines would find
+    another day. By default it writes times as INT96, which has no bounds in a footer, and which others read as
+    nanoseconds: 9999 becomes 1816.
 
     What other threads of the session write meanwhile is written so, too.
     """
-    conf = spark.conf
-    # Without a default of ours: Spark's own was an error before 4.0.
-    before = {name: mode for name in _CALENDARS if (mode := conf.get(name)) != "CORRECTED"}
-    for name in before:
-        conf.set(name, "CORRECTED")
+    with _WRITING:
+        key, conf = session_id(spark), spark.conf
+        count, before = _WRITERS.get(key, (0, {}))
+        if not count:
+            # None where the session has no value of its own.
+            before = {name: conf.get(name, None) for name in _TIMES}
+            for name, value in _TIMES.items():
+                if before[name] != value:
+                    conf.set(name, value)
+        _WRITERS[key] = count + 1, before
     try:
         yield
     finally:
-        for name, mode in before.items():
-            conf.set(name, mode)
+        with _WRITING:
+            count, before = _WRITERS.pop(key)
+            if count > 1:  # the last one that writes puts the session's values back
+                _WRITERS[key] = count - 1, before
+            else:
+                _put_back(spark, before)
+
+
+def _put_back(spark: SparkSession, before: Mapping[str, str | None]) -> None:
+    for name, value in before.items():
+        if value == _TIMES[name] or spark.conf.get(name, None) != _TIMES[name]:
+            continue  # it was so, or it was set meanwhile
+        if value:
+            spark.conf.set(name, value)
+        else:
+            spark.conf.unset(name)
+
+
+def session_id(spark: SparkSession) -> str:
+    """Return what is one for all objects that stand for a session: those of a stream's batches, say, are made anew."""
+    session: Any = spark
+    return str(session.session_id if over_connect(spark) else session._jsparkSession.sessionUUID())
 
 
 # --- Tables made on the driver ----------------------------------------------------------------------------------------

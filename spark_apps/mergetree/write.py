@@ -15,7 +15,7 @@ import hashlib
 import logging
 import re
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from concurrent.futures import TimeoutError as ObservationTimeout
 from dataclasses import dataclass
@@ -39,7 +39,7 @@ from spark_apps.mergetree.integrity import fetch_footer, fetch_tail, footer_of, 
 from spark_apps.mergetree.pyspark_names import Column, DataFrame, F, Observation, SparkSession, T, Window, spark_errors
 from spark_apps.mergetree.read import scan
 from spark_apps.mergetree.schema import NULL_MARK, column
-from spark_apps.mergetree.spark_utils import cores, over_connect, proleptic_calendar
+from spark_apps.mergetree.spark_utils import cores, over_connect, portable_times
 from spark_apps.mergetree.spark_versions import failed_expression, refused_record, repartition_by_id, unreadable_file
 from spark_apps.mergetree.tree import DELETED, FileGroups, Snapshot, Tree
 from spark_apps.storage.credentials import missing_file_system
@@ -188,7 +188,7 @@ def stage_rows(
     stored_columns = [column(name).alias(tree.stored(name)) for name in columns]
     folders = [PART, GROUP] if slots is None else []
     stored = (observed.frame if slots is None else _check_slots(observed.frame)).select(*stored_columns, *folders)
-    with translate_spark_errors(), proleptic_calendar(rows.sparkSession):
+    with translate_spark_errors(), portable_times(rows.sparkSession):
         stored.write.options(**write_options(tree)).partitionBy(*folders).parquet(
             store.spark_path(directory), mode="overwrite"
         )
@@ -539,7 +539,7 @@ def stage_bucket_files(
     else:
         dealt = rows.repartition(buckets, *map(column, tree.hash_fields))
     counted = CountedRows(dealt)
-    with translate_spark_errors(), proleptic_calendar(spark):
+    with translate_spark_errors(), portable_times(spark):
         _write(spark, counted.frame, store.spark_path(directory), buckets, tree, write_options(tree))
     staged = list_staged(
         store, tree, directory, single_target(buckets), "base",
@@ -630,15 +630,17 @@ class FoldPlan:
         return [file for files in self.groups.values() for file in files]
 
 
-def plan_fold(groups: FileGroups, mode: CompactMode = "full") -> FoldPlan:
+def plan_fold(groups: FileGroups, mode: CompactMode = "full", earlier: Collection[str] = ()) -> FoldPlan:
     """Return what a compaction of these groups would fold.
 
     A group that is a base alone is left alone.
+
+    :param earlier: paths of files of a form that is no longer written: a full compaction writes them anew.
     """
     whole: dict[GroupKey, list[DataFile]] = {}
     deltas: dict[GroupKey, list[DataFile]] = {}
     for key, files in groups.items():
-        if is_merged(files):
+        if is_merged(files) and not (mode == "full" and any(file.path in earlier for file in files)):
             continue
         above = [file for file in files if file.kind == "delta"]
         if mode == "full" or len(above) == len(files):

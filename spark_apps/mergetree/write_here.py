@@ -34,8 +34,6 @@ CODECS = {"none": "none", "uncompressed": "none", "snappy": "snappy", "gzip": "g
 """Spark's names of codecs -> those of Arrow, for codecs that both write in the same form."""
 
 _ENCRYPTION = "parquet.crypto.factory.class"
-INT96 = "INT96"
-_TIMESTAMPS = {INT96, "TIMESTAMP_MICROS"}
 PAGE_BYTES = 128 * 1024
 _PIECE_BYTES = 512
 _BATCH_ROWS = 1024
@@ -56,12 +54,8 @@ def can_stage_here(spark: SparkSession, store: ObjectStore, tree: Tree) -> bool:
         return False
     if any(kind != T.StringType() for kind in kinds if isinstance(kind, T.StringType)):  # with a collation, say
         return False
-    zoned = any(isinstance(kind, T.TimestampType) for kind in kinds)
-    if zoned and any(isinstance(kind, T.TimestampNTZType) for kind in kinds):
-        return False  # Arrow writes both kinds of time in one way
     return (
         _codec(spark, tree) in CODECS
-        and (not zoned or _timestamps(spark) in _TIMESTAMPS)
         and str(setting(spark, "spark.sql.parquet.writeLegacyFormat", "false")).lower() == "false"
         and all(not setting(spark, prefix + _ENCRYPTION, "") for prefix in ("", "spark.hadoop."))
     )
@@ -71,10 +65,6 @@ def _codec(spark: SparkSession, tree: Tree) -> str:
     if not tree.compressed:
         return "none"
     return str(setting(spark, "spark.sql.parquet.compression.codec", "snappy")).lower()
-
-
-def _timestamps(spark: SparkSession) -> str:
-    return str(setting(spark, "spark.sql.parquet.outputTimestampType", INT96)).upper()
 
 
 def stage_table(
@@ -154,21 +144,18 @@ def footer_metadata(version: str, tree: Tree, *, deltas: bool) -> dict[str, str]
 
 def _options(spark: SparkSession, tree: Tree) -> dict[str, Any]:
     plain = set(map(tree.stored, without_dictionary(tree)))
-    zoned = any(isinstance(tree.field(name).dataType, T.TimestampType) for name in tree.columns)
     repeated = [name for name in (*map(tree.stored, tree.columns), DELETED) if name not in plain]
-    return parquet_options(_codec(spark, tree), repeated, int96=zoned and _timestamps(spark) == INT96)
+    return parquet_options(_codec(spark, tree), repeated)
 
 
-def parquet_options(codec: str, repeated: Sequence[str], *, int96: bool) -> dict[str, Any]:
+def parquet_options(codec: str, repeated: Sequence[str]) -> dict[str, Any]:
     """Return how Arrow writes Parquet as Spark does.
 
     :param codec: as Spark calls it, one of :data:`CODECS`. :param repeated: the columns that have a dictionary.
-    :param int96: whether timestamps with a zone are written in Spark's old form.
     """
     return {
         "compression": CODECS[codec],
         "use_dictionary": list(repeated) or False,
-        "use_deprecated_int96_timestamps": int96,
         "store_decimal_as_integer": True,
         "store_schema": False,
         "write_page_index": True,

@@ -14,7 +14,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from spark_apps.mergetree.hadoop_store import reach
 from spark_apps.mergetree.schema import struct_type
-from spark_apps.mergetree.spark_utils import over_connect
+from spark_apps.mergetree.spark_utils import over_connect, session_id
 from spark_apps.optimizer.rewriting import Rewriter, ScanDecision
 from spark_apps.optimizer.rule import InstalledRule
 from spark_apps.storage.errors import EnvironmentMismatch, InvalidInput
@@ -201,8 +201,7 @@ def _mode(session: Any) -> Any:
 
 
 def _key(spark: SparkSession) -> str:
-    session: Any = spark
-    return str(session._jsparkSession.sessionUUID())
+    return session_id(spark)
 
 
 def _check_session(spark: SparkSession) -> None:

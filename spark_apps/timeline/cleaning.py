@@ -20,7 +20,6 @@ from spark_apps.timeline.log import Timeline, format_instant
 from spark_apps.timeline.model import DATA_TREE, AddFile, Expire, Receipt
 from spark_apps.timeline.operations import CLEAN, EXPIRE
 from spark_apps.timeline.publish import housekeeping, new_txn_id, publish
-from spark_apps.timeline.state import State
 from spark_apps.timeline.transactions import (
     DATA,
     INDEXES,
@@ -161,13 +160,11 @@ def _deletable(
     live = live_requests(timeline)
     state = timeline.head
     protecting = [request for request in live if request.oldest_needed < below]
-    published = open_tables.oldest_needed(timeline, newest_only=newest_published)
+    published = open_tables.needed_versions(timeline, newest_only=newest_published)
     oldest = min([below, *(request.oldest_needed for request in protecting)])
-    needed, withdrawn = _needed(timeline, state, oldest), set(withdrawn_attempts(timeline))
-    if published is not None and published < oldest:
-        # Readers of another format know no indexes.
-        needed |= _needed(timeline, state, published, DATA_TREE)
-        oldest = published
+    needed, withdrawn = _needed(timeline, oldest, state.version), set(withdrawn_attempts(timeline))
+    # Readers of another format know no indexes.
+    needed |= set() if published is None else _needed(timeline, *published, DATA_TREE)
     deletable: dict[str, int] = {}
     for prefix in (DATA, INDEXES):
         for info in timeline.store.list(prefix):
@@ -176,7 +173,7 @@ def _deletable(
             if ended and _beside(info.key) not in needed:
                 deletable[info.key] = info.size
     if published is not None:
-        named = open_tables.vectors_needed(timeline, oldest)
+        named = open_tables.vectors_needed(timeline, published[0])
         vectors = timeline.store.list(delta_log.VECTORS)
         # One that is being published is named by no version yet.
         long_ago = timeline.clock() - _LATEST_LANDING_SECONDS
@@ -184,13 +181,14 @@ def _deletable(
             info.key: info.size for info in vectors if info.key not in named and info.modified.timestamp() < long_ago
         }
     keeps_for = [f"{request.txn_id}.{request.attempt}" for request in protecting]
-    return deletable, (*keeps_for, *(["readers of the published log"] if oldest == published != below else []))
+    kept_for_readers = published is not None and published[0] < oldest
+    return deletable, (*keeps_for, *(["readers of the published log"] if kept_for_readers else []))
 
 
-def _needed(timeline: Timeline, state: State, oldest: int, tree: str | None = None) -> set[str]:
-    """Return the paths of the files that a version from ``oldest`` on has, of all trees or of one."""
+def _needed(timeline: Timeline, oldest: int, newest: int, tree: str | None = None) -> set[str]:
+    """Return the paths of the files that versions from one to another have, of all trees or of one."""
     needed = set(timeline.rebuild(oldest).file_set.paths(tree))
-    for commit in timeline.commits(after=oldest, until=state.version):
+    for commit in timeline.commits(after=oldest, until=newest):
         added = (action for action in commit.actions if isinstance(action, AddFile))
         needed.update(action.path for action in added if tree in (None, action.tree))
     return needed

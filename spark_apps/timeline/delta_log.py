@@ -21,6 +21,7 @@ from urllib.parse import quote
 import msgspec
 
 from spark_apps.storage.errors import CannotPublish
+from spark_apps.storage.parquet_statistics import column_bounds, column_name, flat_columns
 from spark_apps.timeline.model import Field, TableDefinition
 
 if TYPE_CHECKING:
@@ -176,39 +177,29 @@ def statistics(footer: Any, table: TableDefinition, exact: bool) -> str:
 
     :param footer: ``pyarrow.parquet.FileMetaData``.
     :param exact: all rows count; else some are deleted.
-    :raises CannotPublish: if a column is of another type in the file than in the table.
+    :raises CannotPublish: naming a column that is written otherwise today.
     """
-    schema = footer.schema.to_arrow_schema()
-    # Only columns that are no structs have one leaf, of their own name.
-    leaves = {footer.schema.column(n).path: n for n in range(footer.num_columns)}
+    check_form(footer, table)
+    names = footer.schema.to_arrow_schema().names
+    leaves = flat_columns(footer.schema)
     least: dict[str, Any] = {}
     most: dict[str, Any] = {}
     nulls: dict[str, int] = {}
     for field in table.fields:
         name = field.stored_name
-        if name not in schema.names:
+        if name not in names:
             nulls[name] = footer.num_rows
             continue
-        _check_type(schema.field(name).type, field)
         leaf = leaves.get(name)
-        if leaf is None or field.name in table.partition_by:
+        bounds = None if leaf is None or field.name in table.partition_by else column_bounds(footer, leaf)
+        if bounds is None or bounds.nulls is None:
             continue
-        chunks = [footer.row_group(n).column(leaf).statistics for n in range(footer.num_row_groups)]
-        if any(chunk is None or not chunk.has_null_count for chunk in chunks):
-            continue
-        nulls[name] = sum(chunk.null_count for chunk in chunks)
-        if nulls[name] == footer.num_rows:
-            continue
-        bounded = [c for c in chunks if c.has_min_max]
-        if any(not c.has_min_max and c.num_values for c in chunks) or not bounded:
-            continue
-        try:
-            low = _bound(min(c.min for c in bounded), field.type, False)
-            high = _bound(max(c.max for c in bounded), field.type, True)
-        except NotImplementedError:  # of decimals, by a pyarrow before 22
-            continue
-        if low is not None and high is not None:
-            least[name], most[name] = low, high
+        nulls[name] = bounds.nulls
+        low, high = _bound(bounds.low, field.type, False), _bound(bounds.high, field.type, True)
+        if low is not None:
+            least[name] = low
+        if high is not None:
+            most[name] = high
     told = {"numRecords": footer.num_rows, "minValues": least, "maxValues": most, "nullCount": nulls}
     return _encode(told if exact else {**told, "tightBounds": False}).decode()
 
@@ -236,6 +227,31 @@ def _bound(value: Any, kind: str, upper: bool) -> Any:
     if kind in ("tinyint", "smallint", "int", "bigint"):
         return value if isinstance(value, int) and not isinstance(value, bool) else None
     return value if isinstance(value, decimal.Decimal) and _DECIMAL.fullmatch(kind) else None
+
+
+def _check_times(footer: Any) -> None:
+    """Refuse a file with times as Spark wrote them before: readers of Delta take those of distant years for others."""
+    leaves = (footer.schema.column(number) for number in range(footer.num_columns))
+    held = next((leaf for leaf in leaves if leaf.physical_type == "INT96"), None)
+    if held is not None:
+        raise CannotPublish(
+            f"The column {column_name(held)!r} has its times as INT96, which readers of Delta take for others outside "
+            "of the years 1677 to 2262: they are published once a full compaction has written them anew."
+        )
+
+
+def check_form(footer: Any, table: TableDefinition, *, types: bool = True) -> None:
+    """Check that a file is as files are written today.
+
+    :param types: also that its columns have the types of the table's.
+    :raises CannotPublish: naming the column.
+    """
+    _check_times(footer)
+    if types:
+        schema = footer.schema.to_arrow_schema()
+        for field in table.fields:
+            if field.stored_name in schema.names:
+                _check_type(schema.field(field.stored_name).type, field)
 
 
 def _check_type(found: pa.DataType, field: Field) -> None:

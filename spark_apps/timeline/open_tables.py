@@ -15,13 +15,23 @@ import io
 import logging
 import re
 import uuid
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
 from spark_apps.storage.arrow_keys import positions_of_keys
-from spark_apps.storage.errors import CannotPublish, ConcurrentWrite, InvalidInput, ObjectNotFound, PublishRefused
+from spark_apps.storage.errors import (
+    CannotPublish,
+    ConcurrentWrite,
+    InvalidInput,
+    LakeIndexError,
+    ObjectNotFound,
+    PublishRefused,
+    StorageError,
+)
+from spark_apps.storage.names import DELETED
 from spark_apps.storage.store import ObjectStore, RangedFile, write_once
 from spark_apps.timeline import delta_checkpoints, delta_log
 from spark_apps.timeline.delta_log import Origin
@@ -70,7 +80,9 @@ _AT_ONCE = 8
 _TRIES = 20
 _MOST_SINCE = 100
 """Of so many later commits at most each is read."""
-_DELETED = "__index_deleted"  # as in spark_apps.mergetree.tree, which knows Spark
+_MOST_LOOKED_AT = 256
+"""Of so many new files at most the footers are read to say why a version is not published."""
+_WILL_BE = "The next commit of rows publishes it, and so does IndexedTable.publish()."
 _MOST_DELTA_ROWS = 20_000_000
 """Of file groups with more rows in deltas their keys are not compared here."""
 
@@ -95,7 +107,7 @@ class Published:
     def text(self) -> str:
         """The figures, for people."""
         if self.version is None:
-            shown = "nothing yet"
+            shown = "nothing yet" if self.log_version is None else "nothing any more"
         else:
             shown = f"version {self.version}" + (f", {self.behind} commits behind" if self.behind else "")
         return f"{shown}: {self.why}" if self.why else shown
@@ -211,15 +223,14 @@ def publish_open(timeline: Timeline, known: State | None = None) -> Published:
             log_version, origin = newest
             if origin.version >= head.version:
                 return Published("delta", origin.version, log_version, 0)
-            why = _why_not(head) if head.version - origin.version > _MOST_SINCE else ""
-            if why:
+            if head.version - origin.version > _MOST_SINCE and (why := _why_not(timeline, origin, head)):
                 # Who committed those between has looked at each; reading them all would make commits slow.
                 return _told(timeline, origin, log_version, head, why)
             then = _state_at(timeline, origin.version, known)
             steps = _later(timeline, then)
         behind, why, raced, rows = 0, "", False, False
         last, touched = then, _Touched()
-        for state, commit in steps:
+        for state, commit in _with_head_at_the_end(steps, head):
             behind, rows = behind + 1, rows or commit is None or "rows" in operation_of(commit.operation).changes
             touched.note(commit, last)
             last = state
@@ -236,9 +247,10 @@ def publish_open(timeline: Timeline, known: State | None = None) -> Published:
                 why = error.message
                 continue
             except ObjectNotFound:
-                if timeline.refresh().expired_below > state.version:
-                    continue
-                raise
+                if timeline.refresh().expired_below <= state.version:
+                    raise
+                raced = True
+                break
             if write_once(timeline.store, delta_log.commit_key(log_version + 1), body, timeline.sleep) != body:
                 raced = True  # another process was first; what it published is looked at anew
                 break
@@ -248,6 +260,22 @@ def publish_open(timeline: Timeline, known: State | None = None) -> Published:
         if not raced:
             return Published("delta", None if origin is None else origin.version, _known(log_version), behind, why)
     raise ConcurrentWrite(f"{_TRIES} others were first to publish {timeline.store.uri}.", hint="Try again.")
+
+
+def _with_head_at_the_end(
+    steps: Iterable[tuple[State, Commit | None]], head: State
+) -> Iterator[tuple[State, Commit | None]]:
+    """Yield versions with their commits; the newest state in the place of the last one if that is expired.
+
+    It holds the same rows, and its files are there.
+    """
+    waiting: tuple[State, Commit | None] | None = None
+    for step in steps:
+        if waiting is not None:
+            yield waiting
+        waiting = step
+    if waiting is not None:
+        yield (head.copy(), waiting[1]) if waiting[0].version < head.expired_below else waiting
 
 
 def _checkpoint(timeline: Timeline, state: State, log_version: int) -> None:
@@ -268,12 +296,11 @@ def published(timeline: Timeline) -> Published | None:
     try:
         newest = _newest(timeline)
     except PublishRefused as error:
-        return Published("delta", None, None, 0, error.message)
+        return Published("delta", None, _newest_number(timeline.store), 0, error.message)
+    head = timeline.head
     if newest is None:
-        return Published("delta", None, None, 0, _why_not(head) or "The next commit of rows publishes it.")
-    log_version, origin = newest
-    why = _why_not(head) or "The next commit of rows publishes it, and so does IndexedTable.publish()."
-    return _told(timeline, origin, log_version, head, why)
+        return Published("delta", None, None, 0, _why_not(timeline, None, head) or _WILL_BE)
+    return _told(timeline, newest[1], newest[0], head)
 
 
 def facts(timeline: Timeline) -> list[tuple[str, str]]:
@@ -282,20 +309,51 @@ def facts(timeline: Timeline) -> list[tuple[str, str]]:
     return [] if shown is None else [(f"published as {shown.format}", shown.text)]
 
 
-def _told(timeline: Timeline, origin: Origin, log_version: int, head: State, why: str) -> Published:
-    behind = head.version - origin.version
+def _told(timeline: Timeline, origin: Origin, log_version: int, head: State, why: str = "") -> Published:
+    behind = max(head.version - origin.version, 0)
     if behind <= _MOST_SINCE:
         behind = sum(map(_concerns, timeline.commits(origin.version, head.version)))
+    elif _holds_the_same(timeline.rebuild(origin.version), head):
+        behind = 0
+    if behind:
+        why = why or _why_not(timeline, origin, head) or _WILL_BE
     return Published("delta", origin.version, log_version, behind, why if behind else "")
 
 
-def _why_not(head: State) -> str:
-    """Return why a version cannot be published; empty if it can, as far as the log tells."""
+def _holds_the_same(one: State, other: State) -> bool:
+    files = [{file.path for file in state.files(DATA_TREE)} for state in (one, other)]
+    return files[0] == files[1] and one.definition == other.definition and one.dropped == other.dropped
+
+
+def _why_not(timeline: Timeline, origin: Origin | None, head: State) -> str:
+    """Return why a version cannot be published; empty if it can.
+
+    All is looked at that would be written, up to the footers of a number of files. Nothing is written.
+
+    :param origin: of what is published.
+    """
+    store, table = timeline.store, head.definition
+    if table is None or head.dropped:
+        return ""
     try:
-        _shown(head)
+        shown = _shown(head)
+        delta_log.metadata(table, _will_be_mapped(timeline, origin, head), retention_hours(table))
+        before = State() if origin is None else timeline.rebuild(origin.version)
+        same_types = before.definition is not None and _types(before.definition) == _types(table)
+        known = {file.path for file in before.files(DATA_TREE)} if same_types else set()
+        new = [entry for path, entry in shown.entries.items() if path not in known]
+        _in_threads(lambda entry: _statistics(store, entry.file, table, exact=True), new[-_MOST_LOOKED_AT:])
     except CannotPublish as error:
         return error.message
+    except StorageError as error:
+        return f"{error.message} It is tried again by the next commit of rows, and by IndexedTable.publish()."
     return ""
+
+
+def _will_be_mapped(timeline: Timeline, origin: Origin | None, state: State) -> bool:
+    """Test whether columns will be found by their names in files: once they were, they are."""
+    was = origin is not None and origin.mapped and _same_table(timeline.rebuild(origin.version), state)
+    return was or _is_mapped(state)
 
 
 def rewrite_log(timeline: Timeline) -> dict[str, int]:
@@ -333,10 +391,11 @@ def log_files_to_go(timeline: Timeline) -> dict[str, int]:
     return {info.key: info.size for info in infos}
 
 
-def oldest_needed(timeline: Timeline, *, newest_only: bool = False) -> int | None:
-    """Return the oldest version whose files readers of the other format may need; ``None`` if it is not published.
+def needed_versions(timeline: Timeline, *, newest_only: bool = False) -> tuple[int, int] | None:
+    """Return from which version to which readers of the other format may need the files; ``None`` if of none.
 
-    It is the one that was published when the retention began: what was replaced before that may go.
+    The first is the one that was published when the retention began: what was replaced before that may go. The last is
+    the newest that is published, so a table that cannot be published for long keeps no more files than one that is.
 
     :param newest_only: only the newest published version counts.
     """
@@ -347,8 +406,8 @@ def oldest_needed(timeline: Timeline, *, newest_only: bool = False) -> int | Non
         newest = _newest(timeline)
         since = timeline.clock() - retention_hours(definition) * 3600
         if newest is None or newest_only:
-            return None if newest is None else newest[1].version
-        number, origin = newest
+            return None if newest is None else (newest[1].version, newest[1].version)
+        (number, origin), last = newest, newest[1].version
         for earlier in range(number, max(number - _MOST_HEAD, -1), -1):
             found = _read_origin(timeline.store, earlier)
             if found is None:
@@ -356,10 +415,10 @@ def oldest_needed(timeline: Timeline, *, newest_only: bool = False) -> int | Non
             origin, written = found
             if written <= since:
                 break
-        return origin.version
+        return origin.version, last
     except (PublishRefused, InvalidInput) as error:
         logger.warning("No file is deleted: %s", error.message)
-        return 0
+        return 0, timeline.head.version
 
 
 def vectors_needed(timeline: Timeline, oldest: int) -> set[str]:
@@ -398,19 +457,23 @@ def _newest(timeline: Timeline) -> tuple[int, Origin] | None:
 
     :raises PublishRefused: if it is not ours.
     """
-    names = [info.key.rpartition("/")[2] for info in timeline.store.list(delta_log.FOLDER)]
-    numbers = [int(match[1]) for name in names if (match := _NUMBERED.match(name))]
-    if not numbers:
+    number = _newest_number(timeline.store)
+    if number is None:
         return None
-    found = _read_origin(timeline.store, max(numbers))
+    found = _read_origin(timeline.store, number)
     if found is None or found[0].log != timeline.identity or found[0].version > timeline.refresh().version:
         raise PublishRefused(
-            f"Version {max(numbers)} of the Delta log in {timeline.store.uri} was not written for this table by this "
+            f"Version {number} of the Delta log in {timeline.store.uri} was not written for this table by this "
             "package.",
             outcome="Nothing was overwritten, and nothing is published any more.",
             hint=f"Find out who wrote it. To publish anew, move the folder {delta_log.FOLDER} away.",
         )
-    return max(numbers), found[0]
+    return number, found[0]
+
+
+def _newest_number(store: ObjectStore) -> int | None:
+    names = [info.key.rpartition("/")[2] for info in store.list(delta_log.FOLDER)]
+    return max((int(match[1]) for name in names if (match := _NUMBERED.match(name))), default=None)
 
 
 def _read_origin(store: ObjectStore, number: int) -> tuple[Origin, float] | None:
@@ -504,7 +567,20 @@ def _shown(state: State, only: Collection[GroupKey] | None = None) -> _Shown:
         raise CannotPublish(
             f"The partition {empty[0]!r} has an empty text as its value, which a Delta log cannot tell from null."
         )
+    _check_days(table, values)
     return _Shown(table, entries, values)
+
+
+def _check_days(table: TableDefinition, values: Mapping[str, Mapping[str, str | None]]) -> None:
+    """Refuse a partition by a day beyond the years 1 to 9999: with one, readers of Delta read none of the table."""
+    days = [field.stored_name for field in table.fields if field.name in table.partition_by and field.type == "date"]
+    for path, texts in sorted(values.items()):
+        for name in days:
+            if not re.fullmatch(r"(?!0000)[0-9]{4}-[0-9]{2}-[0-9]{2}", texts[name] or "0001-01-01"):
+                raise CannotPublish(
+                    f"The partition {path!r} is of a day outside of the years 1 to 9999 in its column {name!r}, which "
+                    "readers of a Delta log do not know."
+                )
 
 
 def _entries(table: TableDefinition, partition: str, group: str, files: Sequence[DataFile]) -> list[_Entry]:
@@ -571,7 +647,7 @@ def _body(
     actions += [action for action in described if action not in known]
     if before.table is not None and _types(before.table) != _types(table):
         kept = [entry for path, entry in after.entries.items() if path in before.entries]
-        _in_threads(lambda entry: delta_log.statistics(_footer(store, entry.file), table, True), kept)
+        _in_threads(lambda entry: _statistics(store, entry.file, table, exact=True), kept)
 
     def removed(entry: _Entry) -> list[dict[str, Any]]:
         return (
@@ -620,7 +696,7 @@ def _add(
         "size": file.bytes,
         "modificationTime": at,
         "dataChange": rows,
-        "stats": delta_log.statistics(_footer(store, file), table, vector is None),
+        "stats": _statistics(store, file, table, exact=vector is None),
     }
     return {"add": told if vector is None else {**told, "deletionVector": vector}}
 
@@ -638,11 +714,50 @@ def _remove(entry: _Entry, vector: dict[str, Any] | None, shown: _Shown, at: int
     return {"remove": told if vector is None else {**told, "deletionVector": vector}}
 
 
-def _footer(store: ObjectStore, file: DataFile) -> Any:
+def _statistics(store: ObjectStore, file: DataFile, table: TableDefinition, *, exact: bool) -> str:
+    """Return the statistics of a file, from its footer. :raises CannotPublish: naming the file, and the column."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    return pq.read_metadata(pa.PythonFile(_opened(store, file), mode="r"))
+    with _named(file):
+        return delta_log.statistics(pq.read_metadata(pa.PythonFile(_opened(store, file), mode="r")), table, exact)
+
+
+def is_of_an_earlier_form(store: ObjectStore, file: DataFile, table: TableDefinition) -> bool:
+    """Test whether a file is written otherwise today, by its footer; false where that cannot be read."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    try:
+        footer = pq.read_metadata(pa.PythonFile(_opened(store, file), mode="r"))
+        delta_log.check_form(footer, table, types=is_published(table))
+    except CannotPublish:
+        return True
+    except (pa.ArrowException, OSError, StorageError):
+        return False  # whoever reads the rows says what is wrong with the file
+    return False
+
+
+@contextmanager
+def _named(file: DataFile) -> Iterator[None]:
+    """Say which file it is that cannot be published.
+
+    :raises CannotPublish: for what a file holds; what the store answers is raised as it is.
+    """
+    import pyarrow as pa
+
+    try:
+        yield
+    except CannotPublish as error:
+        raise CannotPublish(f"{error.message} One of them is {file.path}.", hint=error.hint) from error
+    except LakeIndexError:
+        raise
+    except (pa.ArrowException, OSError, ValueError, ArithmeticError, LookupError) as error:
+        reason = str(error).strip().partition("\n")[0]
+        raise CannotPublish(
+            f"The file {file.path} cannot be read: {reason}.",
+            hint="Bring the file back from a backup, or restore an earlier version of the table.",
+        ) from error
 
 
 def _opened(store: ObjectStore, file: DataFile) -> RangedFile:
@@ -668,7 +783,8 @@ def _written_vector(store: ObjectStore, table: TableDefinition, entry: _Entry) -
     """Write the deletion vector of a file, if rows of it do not count."""
     if entry.vector is None:
         return None
-    hidden = _hidden(store, table, entry)
+    with _named(entry.file):
+        hidden = _hidden(store, table, entry)
     if not len(hidden):
         return None
     body = delta_log.encode_vector(hidden)
@@ -716,15 +832,23 @@ def _replaced(store: ObjectStore, table: TableDefinition, entry: _Entry) -> Any:
 
     stored = {field.name: field.stored_name for field in table.fields}
     key = [stored[name] for name in table.record_key]
+    zoned = {field.stored_name for field in table.fields if field.type == "timestamp"}
 
     def read(file: DataFile, columns: list[str]) -> Any:
         source = pa.PythonFile(_opened(store, file), mode="r")
-        return pq.read_table(source, columns=columns, coerce_int96_timestamp_unit="us", partitioning=None)
+        rows = pq.read_table(source, columns=columns, coerce_int96_timestamp_unit="us", partitioning=None)
+        for name in zoned & set(columns):  # the older INT96 has no zone for Arrow
+            place = columns.index(name)
+            rows = rows.select(columns).set_column(place, name, rows[name].cast(pa.timestamp("us", "UTC")))
+        return rows
 
-    own = read(entry.file, [*key, _DELETED])
-    tombstones = np.flatnonzero(own[_DELETED].fill_null(False).to_numpy())
+    own = read(entry.file, [*key, DELETED])
+    tombstones = np.flatnonzero(own[DELETED].fill_null(False).to_numpy())
     later = [read(file, key) for file in sorted(entry.above, key=merge_order)]
     if not later:
         return tombstones
-    keys = pa.concat_tables([table.rename_columns(key) for table in later], promote_options="permissive")
+    # Files from before a key was widened hold narrower numbers.
+    kinds = pa.unify_schemas([file.select(key).schema for file in (own, *later)], promote_options="permissive")
+    keys = pa.concat_tables([file.select(key).cast(kinds) for file in later])
+    own = own.select(key).cast(kinds)
     return np.unique(np.concatenate([tombstones, positions_of_keys(own, keys, key)]))

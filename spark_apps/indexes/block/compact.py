@@ -70,6 +70,7 @@ from spark_apps.mergetree.spark_utils import cached, inline
 from spark_apps.mergetree.tree import GROUP_ID, LINEAGE, Snapshot, Tree
 from spark_apps.mergetree.write import stage_rows
 from spark_apps.storage.errors import InvalidInput, InvalidSchema, LakeIndexError, StorageError, VerificationFailed
+from spark_apps.storage.parquet_statistics import flat_columns
 from spark_apps.timeline.files import DataFile, GroupKey
 from spark_apps.timeline.model import (
     DATA_TREE,
@@ -292,7 +293,7 @@ class BlockEntryFile:
     def ranges(self, number: int, types: Mapping[str, ColumnType]) -> dict[str, Range]:
         """Return the ranges of the columns in a row group, as far as its statistics give them."""
         group = self._parquet.metadata.row_group(number)
-        indexes = {name: self._parquet.schema_arrow.get_field_index(name) for name in types}
+        indexes = flat_columns(self._parquet.metadata.schema)
         on_top = has_nan_on_top(self._parquet.metadata)
         ranges = {name: range_of(group.column(indexes[name]).statistics, kind, on_top) for name, kind in types.items()}
         return {name: column_range for name, column_range in ranges.items() if column_range is not None}

@@ -48,6 +48,7 @@ from spark_apps.mergetree.schema import column
 from spark_apps.mergetree.spark_utils import inline
 from spark_apps.mergetree.tree import DELETED, GROUP_ID, Snapshot, Tree
 from spark_apps.storage.errors import LakeIndexError, StorageError
+from spark_apps.storage.parquet_statistics import flat_columns
 from spark_apps.storage.store import ObjectStore, RangedFile
 from spark_apps.timeline.files import DataFile, GroupKey
 from spark_apps.timeline.model import AddFile
@@ -71,7 +72,7 @@ class _Footer:
 
     def __init__(self, metadata: Any, tree: Tree) -> None:
         self.metadata = metadata
-        self.column_indexes = {metadata.schema.column(n).path: n for n in range(metadata.num_columns)}
+        self.column_indexes = flat_columns(metadata.schema)
         columns = [self.column_indexes[tree.stored(name)] for name in tree.hash_fields]
         kinds = kinds_of(tree, tree.hash_fields)
         groups = [metadata.row_group(n) for n in range(metadata.num_row_groups)]

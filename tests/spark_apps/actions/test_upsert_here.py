@@ -22,7 +22,7 @@ pytestmark = pytest.mark.spark
 
 DDL = (
     "id string, p date, s string, raw binary, t tinyint, sm smallint, i int, b bigint, f float, d double, d1 "
-    "decimal(5,2), d2 decimal(18,3), d3 decimal(38,10), day date, at timestamp, flag boolean"
+    "decimal(5,2), d2 decimal(18,3), d3 decimal(38,10), day date, at timestamp, local timestamp_ntz, flag boolean"
 )
 ROWS = """
     SELECT concat('k', id) id, if(id % 4 = 0, NULL, date_add(DATE'1960-01-01', cast(id % 3 AS int))) p,
@@ -37,6 +37,8 @@ ROWS = """
            element_at(array(TIMESTAMP'0001-01-01 00:00:00', TIMESTAMP'1500-02-28 11:12:13.123456', NULL,
                             TIMESTAMP'9999-12-31 23:59:59.999999', TIMESTAMP'1969-12-31 23:59:59.999999'),
                       cast(id % 5 + 1 AS int)) at,
+           element_at(array(TIMESTAMP_NTZ'0001-01-01 00:00:00', NULL, TIMESTAMP_NTZ'9999-12-31 23:59:59.999999'),
+                      cast(id % 3 + 1 AS int)) local,
            id % 3 = 0 flag
     FROM range({}, {})"""
 
@@ -52,7 +54,11 @@ def local(of: IndexedTable, file: Any) -> str:
 
 def exact(spark: SparkSession, paths: list[str]) -> dict[str, list[str]]:
     """All values of files, in their order, bit by bit: a hash tells -0.0 from 0.0. By one job, for there are many."""
-    rows = spark.read.parquet(*paths).selectExpr("_metadata.file_path", "*", "hash(f, d, day, at)").drop("day", "at")
+    rows = (
+        spark.read.parquet(*paths)
+        .selectExpr("_metadata.file_path", "*", "hash(f, d, day, at, local)")
+        .drop("day", "at", "local")
+    )
     values: dict[str, list[str]] = {path: [] for path in paths}
     for path, *row in rows.collect():
         values[urlsplit(path).path].append(repr(row))

@@ -19,7 +19,7 @@ from msgspec.structs import replace
 from spark_apps.storage.errors import CannotPublish, InvalidInput, PublishRefused, StorageError, StorageUnavailable
 from spark_apps.storage.store import Store
 from spark_apps.timeline import cleaning, delta_checkpoints, delta_log, open_tables
-from spark_apps.timeline.model import Field
+from spark_apps.timeline.model import DATA_TREE, Field
 from spark_apps.timeline.open_tables import publish_open, published
 from tests.simulation.s3 import BUCKET, s3_server
 from tests.spark_apps.timeline.plain_rows import FIELDS, PARTITIONS, PlainRows
@@ -455,6 +455,111 @@ def test_given_a_table_no_longer_published_then_its_log_goes_and_another_s_stays
     dropped.write("insert", None, [dropped.row(1, None, rng)])
     dropped.drop()
     assert open_tables.rewrite_log(dropped.log) and theirs(tmp_path / "u") == []
+
+
+def widened(table: PlainRows) -> None:
+    """A column is widened over files from before, which are not published so."""
+    table.define(fields=(*table.table.fields, Field("n", "int")))
+    table.write("insert", None, [table.row(50, None, random.Random(15))])
+    table.define(fields=tuple(replace(f, type="bigint") if f.name == "n" else f for f in table.table.fields))
+
+
+def test_given_any_state_of_publishing_then_it_is_said_why_it_is_behind(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rng = random.Random(15)
+    table = PlainRows(tmp_path / "t", partitioned=False)
+    table.write("insert", None, [table.row(1, None, rng)])
+    assert published(table.log).why == "" == publish_open(table.log).why
+
+    widened(table)
+    for told in (published(table.log), publish_open(table.log)):
+        assert (told.version, told.behind) == (3, 1), told
+        assert "'n' is bigint, and int32 in files" in told.why and "data/insert" in told.why and ".parquet" in told.why
+    # What concerns no rows changes nothing of it, also where nobody looks at each commit.
+    for limit in (open_tables._MOST_SINCE, 0):
+        monkeypatch.setattr(open_tables, "_MOST_SINCE", limit)
+        cleaning.clean(table.log, retain_versions=1, retain_seconds=0)
+        assert "'n' is bigint" in published(table.log).why and "'n' is bigint" in publish_open(table.log).why
+    table.fold()
+    assert published(table.log).behind == 0
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(open_tables, "publish_open", lambda *_: None)
+        table.write("insert", None, [table.row(7, None, rng)])
+    [file] = [file for file in table.log.head.files(DATA_TREE) if file.kind == "delta"]
+    assert published(table.log).why == open_tables._WILL_BE
+    body = table.log.store.get(file.path)
+    table.log.store.put(file.path, b"x" * len(body))
+    for told in (published(table.log), publish_open(table.log)):
+        assert told.behind == 1 and f"The file {file.path} cannot be read" in told.why
+    table.log.store.delete([file.path])
+    assert published(table.log).behind == 1 and f"{file.path} does not exist" in published(table.log).why
+    table.log.store.put(file.path, body)
+    assert publish_open(table.log).behind == 0
+
+    another = tmp_path / "t" / "_delta_log" / f"{100:020d}.json"
+    another.write_bytes(b"{}")
+    assert "nothing any more: Version 100 of the Delta log" in published(table.log).text
+
+
+def test_given_commits_that_change_no_rows_then_however_many_they_are_nothing_is_behind(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(open_tables, "_MOST_SINCE", 1)
+    table = PlainRows(tmp_path, partitioned=False)
+    for number in range(3):
+        table.write("insert", None, [table.row(number, None, random.Random(16))])
+    for _ in range(3):
+        table.commit("refresh_index", lambda _: ([], []))
+    for told in (published(table.log), publish_open(table.log)):
+        assert (told.version, told.behind, told.why) == (3, 0, "")
+
+
+def test_given_a_commit_that_was_not_published_and_is_expired_then_its_rows_are_all_the_same(tmp_path: Path) -> None:
+    table, rng = PlainRows(tmp_path, partitioned=False), random.Random(17)
+    table.write("insert", None, [table.row(1, None, rng)])
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(open_tables, "publish_open", lambda *_: None)
+        table.write("insert", None, [table.row(2, None, rng)])
+    told = published(table.log)
+    assert told.behind == 1 and told.why == open_tables._WILL_BE
+    table.commit("refresh_index", lambda _: ([], []))
+    cleaning.clean(table.log, retain_versions=1, retain_seconds=0)
+    table.note()
+    assert table.log.head.expired_below > 2
+    told = publish_open(table.log)
+    assert (told.behind, told.why) == (0, "") and theirs(tmp_path) == table.expected(table.log.head.version)
+
+
+def test_given_a_table_that_cannot_be_published_then_files_of_versions_after_the_published_one_are_cleaned(
+    tmp_path: Path,
+) -> None:
+    table, rng = PlainRows(tmp_path, partitioned=True), random.Random(18)
+    table.write("insert", "a b", [table.row(1, "a b", rng)])
+    table.define(fields=tuple(replace(f, name="q", stored="x") if f.name == "x" else f for f in table.table.fields))
+    for number in range(2, 5):
+        table.write("upsert", "a b", [table.row(number, "a b", rng)])
+        table.fold()
+    told = published(table.log)
+    assert told.version == 1 and "A column was renamed, and the table is partitioned" in told.why
+    there = set(tmp_path.rglob("data/**/*.parquet"))
+    shown = {path for path in there if "insert" in str(path)}
+    live = {tmp_path / file.path for file in table.log.head.files(DATA_TREE)}
+    assert there > live | shown
+    cleaning.clean(table.log, retain_versions=1, retain_seconds=0)
+    assert set(tmp_path.rglob("data/**/*.parquet")) == live | shown
+    table.note()
+    assert theirs(tmp_path) == table.expected(1)
+
+
+def test_given_a_day_that_no_reader_knows_as_a_partition_then_it_is_named(tmp_path: Path) -> None:
+    table = PlainRows(tmp_path, partitioned=True).table
+    table = replace(table, fields=tuple(replace(f, type="date") if f.name == "p" else f for f in table.fields))
+    for text in ("+10000-01-01", "-0001-01-01", "0000-01-01", "99999-01-01"):
+        with pytest.raises(CannotPublish, match=r"p=x.*years 1 to 9999 in its column 'p'"):
+            open_tables._check_days(table, {"p=x": {"p": text}})
+    open_tables._check_days(table, {"p=x": {"p": "0001-01-01"}, "p=y": {"p": "9999-12-31"}, "p=z": {"p": None}})
 
 
 def test_given_many_rows_then_a_deletion_vector_of_any_shape_is_read_as_it_was_meant(tmp_path: Path) -> None:
