@@ -278,11 +278,10 @@ def portable_times(spark: SparkSession) -> Iterator[None]:
         key, conf = session_id(spark), spark.conf
         count, before = _WRITERS.get(key, (0, {}))
         if not count:
-            # None where the session has no value of its own.
-            before = {name: conf.get(name, None) for name in _TIMES}
-            for name, value in _TIMES.items():
-                if before[name] != value:
-                    conf.set(name, value)
+            # What is as it should be is left alone; None where the session has no value of its own.
+            before = {name: conf.get(name, None) for name, value in _TIMES.items() if conf.get(name) != value}
+            for name in before:
+                conf.set(name, _TIMES[name])
         _WRITERS[key] = count + 1, before
     try:
         yield
@@ -297,8 +296,8 @@ def portable_times(spark: SparkSession) -> Iterator[None]:
 
 def _put_back(spark: SparkSession, before: Mapping[str, str | None]) -> None:
     for name, value in before.items():
-        if value == _TIMES[name] or spark.conf.get(name, None) != _TIMES[name]:
-            continue  # it was so, or it was set meanwhile
+        if spark.conf.get(name, None) != _TIMES[name]:
+            continue  # it was set meanwhile
         if value:
             spark.conf.set(name, value)
         else:

@@ -38,10 +38,6 @@ _Rows = dict[str, Any]
 _FileId = tuple[str, str]
 
 
-class _Last(msgspec.Struct):
-    version: int
-
-
 def checkpoint_key(version: int) -> str:
     """Return the key of the checkpoint of a version of the log."""
     return f"{FOLDER}/{version:020d}.checkpoint.parquet"
@@ -81,10 +77,18 @@ def keep_only(store: ObjectStore, version: int, expired_before: int) -> dict[str
             hint="Try again; if it happens again, the storage damages files.",
         )
     # Another process may have gone on from an older one meanwhile.
-    pointed_at = msgspec.json.decode(store.get(LAST, _BEGINNING), type=_Last).version
-    gone = {info.key: info.size for info in older if _number(info) < pointed_at}
+    last = _last_checkpoint(store)
+    gone = {info.key: info.size for info in older if _number(info) < last}
     store.delete(gone)  # the oldest first: what is left of a log is never read as an older version
     return gone
+
+
+def _last_checkpoint(store: ObjectStore) -> int:
+    """Return the version whose checkpoint readers begin with; -1 if that is not said."""
+    try:
+        return int(msgspec.json.decode(store.get(LAST, _BEGINNING))["version"])
+    except (LakeIndexError, msgspec.MsgspecError, LookupError, TypeError, ValueError):
+        return -1
 
 
 def older_files(store: ObjectStore, version: int) -> list[ObjectInfo]:
