@@ -12,7 +12,7 @@ FOUND  := $(wildcard $(PATHS))
 WORKERS ?= 2
 
 .DEFAULT_GOAL := help
-.PHONY: help venv quickstart demo unit test heavy turn check format docs bench bench-full model faults hostile races clusters differential walks postgresql mutants pages kills pairs matrix s3a hadoop dist clean
+.PHONY: help venv quickstart demo unit test heavy turn check format docs bench bench-full model faults hostile races clusters differential walks postgresql mutants pages kills golden pairs matrix s3a hadoop dist clean
 
 help:  ## This list
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9-]+):.*## (.*)/  make \1|\2/' | column -t -s '|' 2>/dev/null \
@@ -76,6 +76,9 @@ model: venv  ## The timeline's model with 10,000 histories: about 10 minutes
 
 faults: venv  ## Every call to the store, failed in every way; the power gone at every call to the disk: about 20 minutes
 	FAULTS=all $(PYTEST) tests/faults --timeout=3600 $(TEST_ARGS)
+
+golden: venv  ## Tables that others wrote, laid into a folder (FROM), read by every kind of index as Spark reads them: minutes
+	$(BIN)/python -m tests.golden "$(FROM)"
 
 hostile: venv  ## Every field of a table's log with every bad value, read by every reader (SEED, MINUTES): about 15 minutes
 	HOSTILE=all $(PYTEST) tests/hostile --timeout=36000 $(TEST_ARGS)

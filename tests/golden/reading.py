@@ -1,0 +1,211 @@
+"""Tables that nobody here wrote, asked with every kind of index: the answers are those of Spark alone.
+
+Each Parquet file of a folder becomes a source of its own, with the columns that Spark reads of it; a folder with a log
+of Delta or Iceberg is registered as that. What is asked of each column comes from its own values. Answers are compared
+with Spark's own reading of the file, and without Spark with these; what is refused must say the column and why.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import logging
+import shutil
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from decimal import Decimal
+from pathlib import Path
+from typing import IO, Any
+
+from pyspark.errors import PySparkException
+from pyspark.sql import types as T
+
+from spark_apps import IncludedColumns, IndexedTable, open_table
+from spark_apps.mergetree.schema import quote
+from spark_apps.storage.errors import InvalidInput, LakeIndexError, UnsupportedSource
+
+logger = logging.getLogger(__name__)
+
+_MOST_COLUMNS = 4
+"""Of more columns of a file only so many get indexes and are asked about; all are read."""
+_KEYS = (T.StringType, T.IntegralType, T.DateType, T.TimestampType, T.TimestampNTZType, T.DecimalType, T.BooleanType,
+         T.BinaryType)  # fmt: skip
+_MOST_ROWS = 2_000
+"""Of a file of more rows the numbers of rows are compared."""
+
+
+@dataclass
+class Counts:
+    """What was asked, and what came of it."""
+
+    tables: int = 0
+    columns: int = 0
+    columns_in_process: int = 0
+    indexes: Counter[str] = field(default_factory=Counter)
+    asked: int = 0
+    by_index: int = 0
+    in_process: int = 0
+    refused: Counter[str] = field(default_factory=Counter)
+    differ: list[str] = field(default_factory=list)
+    said: IO[str] | None = None
+
+    def __str__(self) -> str:
+        kinds = ", ".join(f"{number} {kind}" for kind, number in sorted(self.indexes.items()))
+        lines = [
+            f"{self.tables} tables; {self.columns} columns that Spark reads, {self.columns_in_process} in process;",
+            f"{sum(self.indexes.values())} indexes ({kinds});",
+            f"{self.asked} predicates, {self.by_index} answered by an index, {self.in_process} in process too;",
+            f"{len(self.differ)} differ.",
+        ]
+        refused = [f"  {number} refused: {why}" for why, number in self.refused.most_common()]
+        return "\n".join([*lines, *refused, *(f"  DIFFERS {one}" for one in self.differ)])
+
+
+def read_all(spark: Any, folder: Path, scratch: Path, counts: Counts | None = None) -> Counts:
+    """Ask every table below a folder, and return the counts.
+
+    :param scratch: a folder for copies, and for the logs beside them.
+    """
+    counts = Counts() if counts is None else counts
+    tables = sorted({path.parent for path in folder.rglob("_delta_log")} | {
+        path.parent.parent for path in folder.rglob("*.metadata.json") if path.parent.name == "metadata"})  # fmt: skip
+    for number, path in enumerate(sorted(folder.rglob("*.parquet"))):
+        if not any(path.is_relative_to(table) for table in tables) and path.is_file():
+            copy = scratch / f"f{number}" / "source"
+            copy.mkdir(parents=True)
+            shutil.copy(path, copy / "file.parquet")
+            _one(spark, str(path.relative_to(folder)), copy, "parquet", counts)
+    for number, table in enumerate(tables):
+        copy = Path(shutil.copytree(table, scratch / f"t{number}" / "source"))
+        _one(
+            spark,
+            str(table.relative_to(folder)),
+            copy,
+            "delta" if (copy / "_delta_log").is_dir() else "iceberg",
+            counts,
+        )
+    return counts
+
+
+def _one(spark: Any, name: str, folder: Path, form: str, counts: Counts) -> None:
+    if counts.said is not None:
+        counts.said.write(f"{name}: {counts.asked} predicates asked before, {len(counts.differ)} differ\n")
+    try:
+        if form == "parquet":
+            schema = _readable(spark, folder)
+            table = IndexedTable.register(spark, folder, schema=schema)
+            plain = spark.read.schema(table.schema).parquet(str(folder)).cache()
+        else:
+            table = IndexedTable.register(spark, folder, format=form)
+            plain = table.read().cache()
+        rows = plain.limit(_MOST_ROWS + 1).collect()
+    except (LakeIndexError, PySparkException) as error:
+        counts.refused[f"{name}: {str(error).strip().splitlines()[0][:110] if str(error).strip() else error!r}"] += 1
+        return
+    counts.tables += 1
+    counts.columns += len(table.schema.names)
+    small = len(rows) <= _MOST_ROWS
+    total = len(rows) if small else plain.count()
+    chosen = [one for one in table.schema.fields if isinstance(one.dataType, (*_KEYS, T.FractionalType))][
+        :_MOST_COLUMNS
+    ]
+    _index(table, [one.name for one in chosen if isinstance(one.dataType, _KEYS)], [one.name for one in chosen], counts)
+    opened = open_table(folder)
+    for one in table.schema.names:
+        try:
+            found = opened.read(columns=[one]).num_rows
+        except UnsupportedSource as error:
+            counts.refused[f"{name} in process: {error.message.partition(' cannot be read ')[2][:90]}"] += 1
+            continue
+        counts.columns_in_process += 1
+        if found != total:
+            counts.differ.append(f"{name}: column {one!r} has {found} rows in process")
+    for where in _asked(chosen, rows[:_MOST_ROWS]):
+        _ask(table, plain, opened, name, where, small, counts)
+    plain.unpersist()
+
+
+def _readable(spark: Any, folder: Path) -> T.StructType:
+    """Return the columns of a file that Spark reads, one by one."""
+    plain = spark.read.parquet(str(folder))
+    try:
+        plain.write.format("noop").mode("overwrite").save()
+    except PySparkException:
+        pass
+    else:
+        return plain.schema
+    kept = []
+    for one in plain.schema.fields:
+        try:
+            plain.select(quote(one.name)).write.format("noop").mode("overwrite").save()
+        except PySparkException:
+            continue
+        kept.append(one)
+    return T.StructType(kept)
+
+
+def _index(table: IndexedTable, keys: list[str], columns: list[str], counts: Counts) -> None:
+    wanted: list[tuple[str, list[str], dict[str, Any]]] = [("secondary", [name], {}) for name in keys[:1]]
+    wanted += [("compact", keys[:1], {})] if keys else []
+    if keys:
+        others = IncludedColumns(include=[name for name in table.schema.names if name != keys[0]])
+        wanted.append(("covering", keys[:1], {"included": others, "properties": {"hybrid_appended_ratio": "1"}}))
+    skipping = [f"{kind}({quote(name)})" for name in columns[:3] for kind in ("minmax", "bloom")]
+    wanted += [("skipping", skipping, {})] if skipping else []
+    for number, (kind, names, more) in enumerate(wanted):
+        try:
+            table.create_index(f"i{number}", kind, names, **more)
+        except InvalidInput as error:
+            counts.refused[f"index: {error.message[:90]}"] += 1
+            continue
+        counts.indexes[kind] += 1
+
+
+def _asked(fields: list[T.StructField], rows: list[Any]) -> Iterator[str]:
+    """Yield what is asked of columns: some of their values, what is above them, nulls, and others than those."""
+    for one in fields:
+        name = quote(one.name)
+        yield f"{name} IS NULL"
+        values = list(dict.fromkeys(row[one.name] for row in rows if row[one.name] is not None))
+        text = _literal(values[len(values) // 2], one.dataType) if values else None
+        if text is not None:
+            yield f"{name} = {text}"
+            yield f"NOT ({name} > {text})"
+
+
+def _literal(value: Any, kind: T.DataType) -> str | None:
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, str):
+        return f"cast(X'{value.encode().hex()}' AS string)"
+    if isinstance(value, bytes | bytearray):
+        return f"X'{value.hex()}'"
+    if isinstance(value, dt.datetime):
+        return f"{'TIMESTAMP' if isinstance(kind, T.TimestampType) else 'TIMESTAMP_NTZ'} '{value.isoformat(' ')}'"
+    if isinstance(value, dt.date):
+        return f"DATE '{value.isoformat()}'"
+    if isinstance(value, int | Decimal):
+        return f"CAST('{value}' AS {kind.simpleString()})"
+    return f"CAST('{value!r}' AS {kind.simpleString()})" if isinstance(value, float) else None
+
+
+def _ask(table: IndexedTable, plain: Any, opened: Any, name: str, where: str, small: bool, counts: Counts) -> None:
+    counts.asked += 1
+    counts.by_index += bool(table.explain(where).indexes)
+    alone, ours = plain.where(where), table.read(where)
+    expected, found = (_shown(alone), _shown(ours)) if small else (alone.count(), ours.count())
+    if expected != found:
+        counts.differ.append(f"{name}: {where}: {expected!r:.200} by Spark, {found!r:.200} by an index")
+    number = len(expected) if isinstance(expected, list) else expected
+    try:
+        read = opened.read(where, columns=table.schema.names[:1]).num_rows
+    except (UnsupportedSource, InvalidInput) as error:
+        counts.refused[f"asked in process: {type(error).__name__}"] += 1
+        return
+    counts.in_process += 1
+    if read != number:
+        counts.differ.append(f"{name}: {where}: {number} rows by Spark, {read} in process")
+
+
+def _shown(frame: Any) -> list[str]:
+    return sorted(map(str, frame.collect()))
