@@ -386,15 +386,21 @@ class IndexedTable(Printed):
         self,
         rows: DataFrame | str,
         *,
+        until: Any = None,
         parameters: Parameters | None = None,
         txn_id: str | None = None,
         window: int | None = None,
     ) -> Receipt:
-        """Delete rows by their record key (other columns are ignored), or those that a SQL predicate matches.
+        """Delete rows by their record key, or those that a SQL predicate matches.
 
         A key that does not exist is not an error. Without a ``record`` index, a key is unique in its partition only:
         if ``rows`` has the partition columns, the key is deleted in that partition, otherwise wherever it is found.
 
+        With ``merge_by="ordering"`` a delete has an ordering, and rows of its key that come later with an ordering that
+        is not higher are not written. It is the value in the ordering column of ``rows``, if that is there, otherwise
+        the highest of the rows that are deleted. All other columns of ``rows`` are ignored.
+
+        :param until: with ``merge_by="ordering"``, the ordering of the delete: rows with a higher one stay.
         :param parameters: of the predicate, as in :meth:`read`.
         :raises InvalidInput: for parameters that are missing, unknown, or given without a predicate.
         :raises InvalidPredicate: if the predicate cannot be used on this table.
@@ -405,7 +411,7 @@ class IndexedTable(Printed):
             rows = bind(rows, parameters)
         elif parameters is not None:
             raise InvalidInput("Parameters are given without a predicate.", hint="Rows are deleted by their keys.")
-        return self._run(Delete(rows), txn_id, window)
+        return self._run(Delete(rows, until), txn_id, window)
 
     def upsert_batch(self, name: str, *, deleted: str | None = None, query_id: str | None = None) -> UpsertBatch:
         """Return the function for ``foreachBatch`` of a streaming query: each micro-batch is upserted exactly once.
@@ -868,10 +874,11 @@ class IndexedTable(Printed):
     def set_properties(
         self, properties: Mapping[str, str], *, txn_id: str | None = None, window: int | None = None
     ) -> Receipt:
-        """Change properties of the table that concern later queries: those of its query log.
+        """Change properties of the table that concern what is done later.
 
         :param properties: ``query_log``: ``off``, ``on`` or ``sampled``; and ``query_log.sample``,
-            ``query_log.literals``, ``query_log.retention_days``, ``query_log.max_bytes``.
+            ``query_log.literals``, ``query_log.retention_days``, ``query_log.max_bytes``; and ``tombstone_days``: for
+            how many days the ordering of a delete is kept after a compaction.
         :raises InvalidInput: for another property, or a value that it cannot have.
         """
         return self._run(SetProperties(properties), txn_id, window)
@@ -893,6 +900,7 @@ class IndexedTable(Printed):
         *,
         published_log: bool = False,
         query_log: bool = False,
+        tombstones: bool = False,
         plan_only: bool = False,
         txn_id: str | None = None,
     ) -> Any:
@@ -904,10 +912,16 @@ class IndexedTable(Printed):
             Older published versions, with what their log says of values that are gone, can then no longer be read.
         :param query_log: also delete all lines of the query log, whose predicates hold values.
         :raises PublishRefused: with ``published_log``, if another writer has written into that log.
+        :param tombstones: with ``merge_by="ordering"``, also drop the orderings of deletes that compactions have kept,
+            which hold keys; rows of those keys that come again are then written again.
         :returns: the receipt, or with ``plan_only`` the :class:`~spark_apps.timeline.cleaning.CleaningPlan`.
         """
         self._check_writable()
-        keep: dict[str, Any] = {"retain_versions": retain_versions, "retain_seconds": retain_seconds}
+        keep: dict[str, Any] = {
+            "retain_versions": retain_versions,
+            "retain_seconds": retain_seconds,
+            "tombstones": tombstones,
+        }
         if plan_only:
             return cleaning.plan(self._handle.timeline, **keep, published_log=published_log)
         receipt = cleaning.clean(self._handle.timeline, **keep, published_log=published_log, txn_id=txn_id)

@@ -115,16 +115,17 @@ def _write(
         if operation == "delete_repeated_keys":
             return table.delete_repeated_keys(**commit)
         if operation == "delete" and batch.get("where") is not None:
-            return table.delete(batch["where"], **commit)
+            return table.delete(batch["where"], until=batch.get("until"), **commit)
         if rows is None:
             raise InvalidInput("There is nothing to write.", hint="Give a source or a query.")
         if operation == "insert_overwrite" and batch.get("partitions") is not None:
             return table.insert_overwrite(rows, partitions=batch["partitions"], **commit)
         if operation == "upsert":
             return table.upsert(rows, deleted=batch.get("deleted"), **commit)
+        if operation == "delete":
+            return table.delete(rows, until=batch.get("until"), **commit)
         return {
             "insert": table.insert,
-            "delete": table.delete,
             "insert_overwrite": table.insert_overwrite,
         }[operation](rows, **commit)
     except AlreadyCommitted as error:

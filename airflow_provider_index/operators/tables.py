@@ -63,6 +63,8 @@ class CleanTableOperator(TableOperator):
     :param published_log: also replace the Delta log of a published table by a checkpoint of its newest version, so that
         nothing there names values of rows that are gone.
     :param query_log: also delete all lines of the table's query log, whose predicates hold values.
+    :param tombstones: also drop the orderings of deletes that compactions have kept, which hold keys
+        (``merge_by="ordering"``); rows of those keys that come again are then written again.
     :param plan_only: return what would be deleted, and delete nothing.
     """
 
@@ -72,6 +74,7 @@ class CleanTableOperator(TableOperator):
         "retain_hours": default(number, RETAIN_SECONDS / 3600),
         "published_log": default(flag, False),
         "query_log": default(flag, False),
+        "tombstones": default(flag, False),
         "plan_only": default(flag, False),
     }
 
@@ -82,6 +85,7 @@ class CleanTableOperator(TableOperator):
         retain_hours: float = RETAIN_SECONDS / 3600,
         published_log: bool = False,
         query_log: bool = False,
+        tombstones: bool = False,
         plan_only: bool = False,
         **kwargs: Any,
     ) -> None:
@@ -90,10 +94,11 @@ class CleanTableOperator(TableOperator):
         self.retain_hours = retain_hours
         self.published_log = published_log
         self.query_log = query_log
+        self.tombstones = tombstones
         self.plan_only = plan_only
 
     def inputs(self) -> dict[str, Any]:
-        more = {name: True for name in ("published_log", "query_log") if getattr(self, name)}
+        more = {name: True for name in ("published_log", "query_log", "tombstones") if getattr(self, name)}
         return {**super().inputs(), "clean": [self.retain_versions, float(self.retain_hours)], **more}
 
     def work(self, context: Mapping[str, Any]) -> dict[str, Any]:
@@ -107,6 +112,7 @@ class CleanTableOperator(TableOperator):
             "retain_versions": self.retain_versions,
             "retain_seconds": float(self.retain_hours) * 3600,
             "published_log": self.published_log,
+            "tombstones": self.tombstones,
         }
         if self.plan_only:
             plan = cleaning.plan(timeline, **keep)

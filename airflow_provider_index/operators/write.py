@@ -36,6 +36,7 @@ _BATCH: dict[str, Reader] = {
     "sql": text,
     "deleted": text,
     "where": text,
+    "until": text,
     "partitions": text_list,
 }
 _CREATE: dict[str, Reader] = {
@@ -79,14 +80,17 @@ class WriteTableOperator(SparkTableOperator):
     :param deleted: with ``upsert``, a boolean column of the rows, besides those of the table: if it is true, the row
         with this key is deleted, in the same commit.
     :param where: with ``delete``, a SQL predicate on the table.
+    :param until: with ``delete``, in a table that is merged by its ordering column: the ordering of the delete, as text
+        of that column's type. Rows with a higher one stay, and rows that come later with one that is not higher are
+        not written.
     :param partitions: with ``insert_overwrite``, the partitions to replace, as paths.
     :param create: creates the table first if it does not exist: the arguments of ``IndexedTable.create``, such as
         ``{"schema": "id bigint, …", "record_key": ["id"], "partition_by": ["dt"], "buckets": 8}``. With
         ``from_source`` it starts with the rows of a Delta or Iceberg table or a folder of files, in a commit before
         that of the batch.
     :param batches: several writes in one app, each a commit of its own, in order. Each is an object with any of
-        ``operation``, ``sql``, ``where``, ``partitions``, which replace those above. A retry continues after the last
-        one that was committed. Not in a transaction of several tasks.
+        ``operation``, ``sql``, ``where``, ``until``, ``partitions``, which replace those above. A retry continues after
+        the last one that was committed. Not in a transaction of several tasks.
     :param leave_indexes: in a transaction of several tasks, the indexes kept with the data that are left to other
         stages.
 
@@ -119,6 +123,7 @@ class WriteTableOperator(SparkTableOperator):
         sql: str | None = None,
         deleted: str | None = None,
         where: str | None = None,
+        until: str | None = None,
         partitions: Sequence[str] | None = None,
         create: Mapping[str, Any] | None = None,
         batches: Sequence[Mapping[str, Any]] | None = None,
@@ -134,6 +139,7 @@ class WriteTableOperator(SparkTableOperator):
         self.sql = sql
         self.deleted = deleted
         self.where = where
+        self.until = until
         self.partitions = partitions
         self.create = create
         self.batches = batches
@@ -160,6 +166,7 @@ class WriteTableOperator(SparkTableOperator):
             "deleted": self.deleted,
             "where": self.where,
             "partitions": self.partitions,
+            **({} if self.until is None else {"until": self.until}),
         }
         batches = [{**shared, **batch} for batch in self.batches] if self.batches is not None else [shared]
         for batch in () if self.takes_over else batches:
@@ -226,6 +233,8 @@ class WriteTableOperator(SparkTableOperator):
             raise InvalidInput(
                 f"{operation} takes no predicate.", hint="Give 'where' with the operation 'delete', or filter in 'sql'."
             )
+        if batch.get("until") is not None and operation != "delete":
+            raise InvalidInput(f"{operation} takes no 'until'.", hint="Give it with the operation 'delete'.")
         if operation == REPEATED:
             if self.paths or any(batch[name] is not None for name in ("sql", "partitions")):
                 raise InvalidInput(f"{operation} takes no rows.", hint="It looks at the rows of the table itself.")

@@ -117,7 +117,8 @@ class ChangeRows(Upsert):
         work.reads.extend(group_scope(action.partition, action.group) for action in result.files)
         if found.counts["inserted"]:
             _read_matching(attempt.snapshot, tree, found, result, work)
-        work.metrics.update(found.counts)
+        # Only rows that are inserted can be late: a row that is there is above the delete of its key.
+        work.metrics.update({**found.counts, "inserted": found.counts["inserted"] - result.late})
 
     # --- What a change may not do -------------------------------------------------------------------------------------
 

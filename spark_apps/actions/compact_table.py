@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
-from typing import ClassVar, get_args
+from typing import ClassVar, TypeGuard, get_args
 
 from spark_apps.actions.key_location import positions_over
 from spark_apps.actions.template import Action, Attempt, StagedChanges
@@ -13,11 +13,20 @@ from spark_apps.actions.upsert_plan import existing_targets, plan_upsert
 from spark_apps.mergetree.read import positions_target
 from spark_apps.mergetree.tree import FileGroups, Snapshot
 from spark_apps.mergetree.write import CompactMode, FoldPlan, fold, folding_metrics, plan_fold
-from spark_apps.storage.errors import InvalidInput
+from spark_apps.storage.errors import ConcurrentWrite, InvalidInput
 from spark_apps.timeline import open_tables
 from spark_apps.timeline.files import DataFile, GroupKey, is_merged
-from spark_apps.timeline.model import DATA_TREE, AddFile, RemoveFile, Write, group_scope
+from spark_apps.timeline.model import (
+    DATA_TREE,
+    TOMBSTONES_TREE,
+    AddFile,
+    AnyAction,
+    RemoveFile,
+    Write,
+    group_scope,
+)
 from spark_apps.timeline.operations import COMPACT, Operation
+from spark_apps.timeline.publish import Guard
 from spark_apps.timeline.state import State
 
 _ZONED = re.compile(r"\btimestamp\b")
@@ -40,6 +49,8 @@ class CompactTable(Action):
         self.mode = check_mode(mode)
         self.partitions = None if partitions is None else list(partitions)
         self._inputs: dict[GroupKey, list[DataFile]] = {}
+        self._beside: dict[GroupKey, list[DataFile]] = {}
+        self._emptied: set[GroupKey] = set()
 
     def validate(self, snapshot: Snapshot) -> None:
         self.confined_to(snapshot.table)
@@ -58,16 +69,47 @@ class CompactTable(Action):
         attempt.phase("fold file groups", 0, len(plan.groups))
         targets = existing_targets(attempt.snapshot, sorted({partition for partition, _ in plan.groups})).targets
         tree, groups = attempt.snapshot.data, attempt.snapshot.groups(DATA_TREE, plan.deltas)
-        actions, metrics = fold(attempt.snapshot, tree, plan, attempt.folder("folded"), targets)
-        deltas = [one for one in actions if isinstance(one, AddFile) and one.kind == "delta"]
-        others = [one for one in actions if not (isinstance(one, AddFile) and one.kind == "delta")]
+        now = attempt.transaction.timeline.clock()
+        actions, metrics = fold(attempt.snapshot, tree, plan, attempt.folder("folded"), targets, now=now)
+        deltas = [one for one in actions if _is_of_rows(one) and one.kind == "delta"]
+        others = [one for one in actions if not (_is_of_rows(one) and one.kind == "delta")]
         # The deltas that were folded no longer count, only the file under them does.
         under = {key: positions_target(files[:1]) for key, files in groups.items()}
         upsert = plan_upsert(attempt.snapshot, None, attempt.limits, operation=self.operation.name, given="matches")
         actions = [*others, *positions_over(attempt, tree, upsert, deltas, under)]
         writes = [Write(group_scope(*key), "fold") for key in plan.groups]
         self._inputs = plan.groups
-        return StagedChanges(actions=actions, writes=writes, metrics={"mode": self.mode, **metrics})
+        self._beside = attempt.snapshot.groups(TOMBSTONES_TREE, plan.groups)
+        guard = self._guard_of_emptied(actions)
+        return StagedChanges(actions=actions, writes=writes, metrics={"mode": self.mode, **metrics}, guard=guard)
+
+    def _guard_of_emptied(self, actions: Iterable[AnyAction]) -> Guard | None:
+        """Return a check that nothing lands in file groups of which only the orderings of deletes are left.
+
+        Rows there would be read as they are, with nothing to merge them with.
+        """
+        added = [action for action in actions if isinstance(action, AddFile)]
+        kept = {action.group_key for action in added if action.tree == TOMBSTONES_TREE}
+        self._emptied = (
+            kept - {action.group_key for action in added if action.tree == DATA_TREE}
+        ) & self._inputs.keys()
+        if not self._emptied:
+            return None
+
+        def guard(head: State) -> None:
+            for key in self._emptied:
+                if self._has_landed(head, key):
+                    raise ConcurrentWrite(
+                        f"All rows of the file group {'/'.join(key)} were deleted, and others landed in it while it "
+                        "was folded.",
+                        hint="Run it again: it will fold them too.",
+                    )
+
+        return guard
+
+    def _has_landed(self, state: State, key: GroupKey) -> bool:
+        """Tell whether files landed in a file group that are not among those that are folded."""
+        return not {file.path for file in state.files(DATA_TREE, *key)} <= {file.path for file in self._inputs[key]}
 
     def still_possible(self, work: StagedChanges, state: State) -> StagedChanges | None:
         """Return the work without the groups that other commits replaced, or hold a window over.
@@ -78,17 +120,24 @@ class CompactTable(Action):
         kept = {
             key: files
             for key, files in self._inputs.items()
-            if group_scope(*key) in groups and _untouched(state, key, files)
+            if group_scope(*key) in groups
+            and _untouched(state, key, files)
+            and not (key in self._emptied and self._has_landed(state, key))
         }
         if not kept or len(kept) == len(groups):
             return None
-        paths = {file.path for files in kept.values() for file in files}
+        beside = {key: files for key, files in self._beside.items() if key in kept}
+        paths = {file.path for some in (kept, beside) for files in some.values() for file in files}
         added = [one for one in work.actions if isinstance(one, AddFile) and (one.partition, one.group) in kept]
         removed = [one for one in work.actions if isinstance(one, RemoveFile) and one.path in paths]
-        folding = folding_metrics([file for files in kept.values() for file in files], added, len(kept))
+        folded = [one for one in added if _is_of_rows(one)]
+        folding = folding_metrics([file for files in kept.values() for file in files], folded, len(kept))
         metrics = {**work.metrics, **folding, "groups_left": len(self._inputs) - len(kept)}
         return StagedChanges(
-            actions=[*removed, *added], writes=[Write(group_scope(*key), "fold") for key in kept], metrics=metrics
+            actions=[*removed, *added],
+            writes=[Write(group_scope(*key), "fold") for key in kept],
+            metrics=metrics,
+            guard=work.guard,
         )
 
 
@@ -103,6 +152,10 @@ def _of_an_earlier_form(snapshot: Snapshot, groups: FileGroups) -> set[str]:
     with ThreadPoolExecutor(_FOOTER_THREADS) as pool:
         earlier = pool.map(lambda file: open_tables.is_of_an_earlier_form(snapshot.store, file, table), merged)
         return {file.path for file, is_earlier in zip(merged, earlier, strict=True) if is_earlier}
+
+
+def _is_of_rows(action: AnyAction) -> TypeGuard[AddFile]:
+    return isinstance(action, AddFile) and action.tree == DATA_TREE
 
 
 def _untouched(state: State, key: GroupKey, files: list[DataFile]) -> bool:

@@ -22,6 +22,7 @@ from spark_apps.storage.store import ObjectStore
 from spark_apps.timeline.creation import create_table
 from spark_apps.timeline.model import HashingConfig as ConfigEntry
 from spark_apps.timeline.model import IndexDefinition, PutHashingConfig, PutIndex, Receipt, TableDefinition
+from spark_apps.timeline.tombstones import tombstone_days
 from spark_apps.workload.query_log import log_settings
 
 GROUPS_BY = "record"
@@ -64,6 +65,7 @@ def define(
     check_key_types(struct, key, "record_key")
     check_partition_types(struct, partitions)
     group_rows(dict(properties or {}))
+    tombstone_days(dict(properties or {}))
     check_unwritten("property", dict(properties or {}), UNWRITTEN_HINT)
     log_settings(dict(properties or {}))
     _check_roles(struct, key, partitions, hashed, ordering, merge_by)

@@ -69,6 +69,12 @@ _CHECKSUM = r"(?:.*/)?\.[^/]+\.crc"
 PLACES = (
     _place("checksums", _CHECKSUM, "checksums, from which no value can be read"),
     _place(
+        "kept deletes", r"data/(?:.*/)?tombstones/.*",
+        "keys and orderings of deletes that compactions keep, where tables are merged by an ordering column",
+        "clean(tombstones=True), with the clean of the rows",
+        "otherwise until their time is over (tombstone_days)",
+    ),
+    _place(
         "rows", r"data/.*", "the rows, deletes with the keys of rows that went, and bounds in the footers of both",
         "compact(mode='full'), then clean(retain_versions=1, retain_seconds=0, published_log=True)",
     ),

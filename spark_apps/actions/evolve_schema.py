@@ -37,6 +37,7 @@ from spark_apps.timeline.model import (
     definition_scope,
 )
 from spark_apps.timeline.operations import CHANGE_COLUMNS, Operation
+from spark_apps.timeline.tombstones import DAYS, tombstone_days
 from spark_apps.workload.query_log import PROPERTIES as QUERY_LOG_PROPERTIES
 from spark_apps.workload.query_log import log_settings
 
@@ -140,7 +141,10 @@ class SetPublished(ChangeColumns):
 
 
 class SetProperties(ChangeColumns):
-    """Properties of a table change that only decide what is done from now on: those of its query log."""
+    """Properties of a table change that only decide what is done from now on.
+
+    Those are the ones of its query log, and for how long the orderings of deletes are kept.
+    """
 
     reads = (SCHEMA_SCOPE,)
     on_sources = "blind"
@@ -152,14 +156,16 @@ class SetProperties(ChangeColumns):
         self.changed(snapshot)  # of a registered source too
 
     def changed(self, snapshot: Snapshot) -> tuple[TableDefinition, list[IndexDefinition]]:
-        other = sorted(self.properties.keys() - set(QUERY_LOG_PROPERTIES))
+        known = (*QUERY_LOG_PROPERTIES, DAYS)
+        other = sorted(self.properties.keys() - set(known))
         if other:
             raise InvalidInput(
                 f"The property {other[0]!r} of a table cannot be changed by itself.",
-                hint=f"There are: {', '.join(QUERY_LOG_PROPERTIES)}.",
+                hint=f"There are: {', '.join(known)}.",
             )
         table = replace(snapshot.table, properties={**snapshot.table.properties, **self.properties})
         log_settings(table.properties)
+        tombstone_days(table.properties)
         return table, []
 
     def metrics(self) -> dict[str, str]:

@@ -135,7 +135,7 @@ def _rows_staged(
     stored = [tree.stored(name) for name in names if name != GROUP_ID]
 
     def read(file: DataFile) -> Any:
-        with _opened(snapshot, file) as opened:
+        with opened_file(snapshot, file) as opened:
             flag = [DELETED] if DELETED in opened.schema_arrow.names else []
             rows = opened.read([*stored, *flag], use_threads=False)
         rows = rows.filter(rows.column(DELETED).is_null()) if flag else rows
@@ -214,7 +214,7 @@ def _numbers_of(
     def search(key: GroupKey) -> Numbers:
         delta_keys, first = _keys_of(snapshot, tree, deltas[key]), 0
         parts = [np.empty(0, np.int64)]
-        with _opened(snapshot, files[key]) as opened:
+        with opened_file(snapshot, files[key]) as opened:
             for keys in _row_group_keys(opened, tree):
                 parts.append(first + _among(delta_keys, keys))
                 first += len(keys)
@@ -275,7 +275,7 @@ def _newest(snapshot: Snapshot, tree: Tree, files: Sequence[DataFile], sought: K
     shape = [pa.field(name, comparable_type(kind)) for name, kind in zip(names, kinds_of(tree, names), strict=True)]
     parts = [pa.schema([*shape, pa.field(DELETED, pa.bool_())]).empty_table()]
     for file in files:
-        with _opened(snapshot, file) as opened:
+        with opened_file(snapshot, file) as opened:
             for number, keys in enumerate(_row_group_keys(opened, tree)):
                 matches = _among(sought, keys)
                 if len(matches):
@@ -313,7 +313,7 @@ def _keys_of(snapshot: Snapshot, tree: Tree, deltas: Sequence[DataFile]) -> KeyM
 
     parts: list[Any] = []
     for delta in deltas:
-        with _opened(snapshot, delta) as opened:
+        with opened_file(snapshot, delta) as opened:
             parts.extend(_row_group_keys(opened, tree))
     return KeyMatcher(dataclasses.replace(tree, hash_fields=tree.key), pa.concat_tables(parts))
 
@@ -340,7 +340,7 @@ def _row_group_keys(opened: Any, tree: Tree) -> Iterator[Any]:
 
 
 @contextmanager
-def _opened(snapshot: Snapshot, file: DataFile) -> Iterator[Any]:
+def opened_file(snapshot: Snapshot, file: DataFile) -> Iterator[Any]:
     """Open a file on the driver's disk for the block.
 
     :raises StorageError: naming the file, if it cannot be read in the block.
@@ -451,8 +451,8 @@ def changes_of(snapshot: Snapshot, tree: Tree, plan: UpsertPlan, staged: Sequenc
     names = list(dict.fromkeys([*tree.tombstone_columns, *plan.columns]))
     touched = touched_groups(snapshot, staged)
     before, counts = counted_rows_of_staged(snapshot, tree, plan, staged, touched, names) if touched else (None, None)
-    if tree.merge_by == "ordering" and touched and any(action.rows > action.tombstones for action in staged):
-        # Which of old and new row stands is decided by the merge.
+    if tree.merge_by == "ordering" and touched:
+        # Which of old and new row stands, and whether a delete removes any, is decided by the merge.
         merged = with_staged(snapshot, touched, staged)
         after: DataFrame | None = rows_of_staged(snapshot, tree, plan, staged, merged, names)
     else:
@@ -831,8 +831,9 @@ def _losing(
     groups = {key: files for key, files in snapshot.groups().items() if key[0] in paths}
     stored = scan(snapshot, tree, groups, list(dict.fromkeys([*tree.identity, tree.ordering])))
     stored = with_keys(stored, elsewhere, tree, tree.identity)
-    # A tombstone of the batch has no ordering: it removes the row, whatever that holds.
-    batch = rows.where(F.col(DELETED).isNull()) if DELETED in rows.columns else rows
+    # A tombstone without an ordering removes the row, whatever that holds.
+    ordered = F.col(DELETED).isNull() | column(tree.ordering).isNotNull() if DELETED in rows.columns else F.lit(True)
+    batch = rows.where(ordered)
     names = {name: f"__index_k_{name}" for name in tree.key}
     old = stored.select(*[column(n).alias(r) for n, r in names.items()], column(tree.ordering).alias("__index_old"))
     new = column(tree.ordering)
@@ -850,14 +851,23 @@ def existing_rows(snapshot: Snapshot, tree: Tree, located: DataFrame) -> DataFra
 
 
 def tombstones(keys: DataFrame, tree: Tree) -> DataFrame:
-    """Return tombstones for rows named by partition columns and record key; all other columns are null."""
+    """Return tombstones for rows named by partition columns and record key; all other columns are null.
+
+    But for the column that orders rows, where they are merged by it and the keys have it.
+    """
+    held = {*tree.tombstone_columns, *(ordering_of(tree) if tree.ordering in keys.columns else ())}
     return keys.select(
         *[
-            column(name) if name in tree.tombstone_columns else F.lit(None).cast(tree.field(name).dataType).alias(name)
+            column(name) if name in held else F.lit(None).cast(tree.field(name).dataType).alias(name)
             for name in tree.given
         ],
         F.lit(True).alias(DELETED),
     )
+
+
+def ordering_of(tree: Tree) -> tuple[str, ...]:
+    """Return the column by which rows win across commits; none where the newest commit does."""
+    return () if tree.ordering is None or tree.merge_by != "ordering" else (tree.ordering,)
 
 
 def _partition_columns(snapshot: Snapshot, tree: Tree, located: DataFrame) -> DataFrame:

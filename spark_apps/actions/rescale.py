@@ -16,13 +16,14 @@ from dataclasses import asdict, dataclass
 from typing import Any, ClassVar
 
 from spark_apps.actions.bucket_rules import Change, NewRules, RuleChange
+from spark_apps.actions.late_rows import kept_in
 from spark_apps.actions.template import Action, Attempt, StagedChanges, TableHandle, run
 from spark_apps.layout.rules import HashingConfig
 from spark_apps.mergetree.buckets import Target
 from spark_apps.mergetree.read import scan
 from spark_apps.mergetree.spark_utils import cores
 from spark_apps.mergetree.tree import Snapshot
-from spark_apps.mergetree.write import stage_rows
+from spark_apps.mergetree.write import stage_kept, stage_rows
 from spark_apps.storage.errors import AlreadyCommitted, InvalidInput, LakeIndexError, StopWriteWindowOpen
 from spark_apps.storage.printing import ALL_ROWS, Grid, Printed, View, counted, instant_text, size, span
 from spark_apps.timeline import windows
@@ -232,6 +233,9 @@ class Rescale(Action):
         work.actions.extend(PutPartition(target.path, target.buckets, target.values) for target in targets)
         work.actions.extend(RemoveFile(tree.name, file.path) for files in groups.values() for file in files)
         work.actions.extend(added)
+        now, beside = attempt.transaction.timeline.clock(), kept_in(snapshot, tree, paths)
+        kept = stage_kept(snapshot, tree, groups, beside, attempt.folder("tombstones"), targets, now)
+        work.actions.extend(kept)
         work.writes.extend(Write(partition_scope(path), "replace") for path in sorted(paths))
         work.maintained.extend(_still_covering(snapshot, paths))
         work.metrics.update(

@@ -119,6 +119,8 @@ class StagedChanges:
     guard: Guard | None = None
     unique_by: str = ""
     """Tree of the index by which the written keys were found to be unique."""
+    idle: bool = False
+    """Whether there turned out to be nothing to do: only the metrics say something."""
 
 
 @dataclass(frozen=True)
@@ -282,8 +284,8 @@ def _run(
                 follow_files(attempt, work)
             if work is None and observation.actions and action.commits_observation:
                 work = StagedChanges()
-            if work is None:
-                return _nothing_to_do(transaction)
+            if work is None or work.idle:
+                return _nothing_to_do(transaction, {} if work is None else work.metrics)
             heartbeats.phase("commit")
             receipt = _commit(transaction, action, observation, work)
     except AlreadyCommitted as error:
@@ -425,10 +427,12 @@ def observe_table(handle: TableHandle, action: Action, state: State) -> Observat
     return observation
 
 
-def _nothing_to_do(transaction: Transaction) -> Receipt:
+def _nothing_to_do(transaction: Transaction, metrics: Mapping[str, Any]) -> Receipt:
     transaction.withdraw()
     logger.info("%s of %s: nothing to do", transaction.requested.operation, transaction.timeline.store.uri)
-    return Receipt(None, transaction.txn_id, transaction.requested.operation, attempt=transaction.attempt)
+    return Receipt(
+        None, transaction.txn_id, transaction.requested.operation, dict(metrics), attempt=transaction.attempt
+    )
 
 
 def _end(transaction: Transaction, cause: BaseException) -> None:

@@ -119,7 +119,9 @@ def with_groups(
     *,
     fresh: bool = False,
 ) -> DataFrame:
-    """Return the rows, each with the id of its file group; tombstones of keys without a row are left out.
+    """Return the rows, each with the id of its file group.
+
+    Tombstones of keys without a row are left out, but for those whose ordering counts for rows that are yet to come.
 
     :param rows: one row a record key.
     :param located: where keys of the batch live now, if anywhere.
@@ -134,7 +136,10 @@ def with_groups(
         grouped = rows.join(current, same_key(rows, current, tree, tree.identity, _PREFIX), "left")
         grouped = grouped.drop(*[_PREFIX + name for name in tree.identity])
     if DELETED in rows.columns:
-        grouped = grouped.where(F.col(GROUP_ID).isNotNull() | F.col(DELETED).isNull())
+        wanted = F.col(GROUP_ID).isNotNull() | F.col(DELETED).isNull()
+        if tree.ordering is not None and tree.merge_by == "ordering":
+            wanted = wanted | column(tree.ordering).isNotNull()  # it counts for rows that are yet to come
+        grouped = grouped.where(wanted)
     grouped = hold(grouped)
     homeless = grouped.where(F.col(GROUP_ID).isNull()).groupBy(*value_texts(tree).values()).count().collect()
     opened = []

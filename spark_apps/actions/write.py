@@ -17,14 +17,14 @@ from __future__ import annotations
 import logging
 from abc import abstractmethod
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from dataclasses import replace as replaced
 from functools import reduce
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from msgspec.structs import replace
-from pyspark.sql import DataFrame, Window
+from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
@@ -40,6 +40,8 @@ from spark_apps.actions.key_location import (
     locate_staged,
     maintain,
     maintained_by_rows,
+    ordering_of,
+    paths_of,
     relocated_rows,
     rows_of_staged,
     tombstones,
@@ -48,6 +50,7 @@ from spark_apps.actions.key_location import (
     with_positions,
     with_staged,
 )
+from spark_apps.actions.late_rows import guard_of_late, is_timely, kept_in, timely_rows, with_orderings_of_rows
 from spark_apps.actions.template import Action, Attempt, StagedChanges, TableHandle
 from spark_apps.actions.upsert_here import collect_few, has_each_key_once, stage_few, takes_few_rows
 from spark_apps.actions.upsert_plan import (
@@ -66,12 +69,13 @@ from spark_apps.indexes.handler import ChangedRows, Changes, IndexContext
 from spark_apps.indexes.registry import find
 from spark_apps.layout.partitions import path_of_texts
 from spark_apps.mergetree.buckets import value_texts
-from spark_apps.mergetree.read import SEQUENCE_NUMBER, read_files, scan, with_keys
+from spark_apps.mergetree.pyspark_names import spark_errors
+from spark_apps.mergetree.read import SEQUENCE_NUMBER, kept_tombstones, read_files, same_key, scan, with_keys
 from spark_apps.mergetree.schema import column, conform_batch
 from spark_apps.mergetree.spark_utils import cached, remembered_settings
 from spark_apps.mergetree.spark_versions import from_arrow
 from spark_apps.mergetree.tree import DELETED, Snapshot, Tree
-from spark_apps.mergetree.write import one_per_key, partition_counts, stage_rows, translate_spark_errors
+from spark_apps.mergetree.write import one_per_key, partition_counts, stage_kept, stage_rows, translate_spark_errors
 from spark_apps.query.planning import parse_for_session
 from spark_apps.query.predicates import check_predicate, of_whole_rows
 from spark_apps.storage.errors import (
@@ -87,6 +91,7 @@ from spark_apps.timeline.files import DataFile, merge_order
 from spark_apps.timeline.model import (
     NEW_KEYS,
     AddFile,
+    AnyAction,
     DropPartition,
     DropTable,
     Receipt,
@@ -107,8 +112,10 @@ from spark_apps.timeline.operations import (
     UPSERT,
     Operation,
 )
+from spark_apps.timeline.publish import Guard
 from spark_apps.timeline.stages import state_with_actions
 from spark_apps.timeline.state import State
+from spark_apps.timeline.tombstones import mark_ordered
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -124,6 +131,10 @@ _EXAMPLES = 3
 _RANK = "__index_rank"
 
 
+LATE = "late"
+"""In receipts: how many rows were not written, since their key was deleted with a higher ordering."""
+
+
 @dataclass(frozen=True)
 class Staged:
     """Staged deltas, the partitions that they are of, the plan that they follow, and what is known of their rows."""
@@ -133,6 +144,10 @@ class Staged:
     plan: UpsertPlan
     changes: Changes | None = None
     rows: ChangedRows | None = None
+    late: int = 0
+    """How many rows were left out, since their key was deleted with a higher ordering."""
+    relies: bool = False
+    """Whether tombstones have the ordering of rows, which must stay as they are until the commit."""
 
 
 class WriteRows(Action):
@@ -142,6 +157,9 @@ class WriteRows(Action):
 
     stage_first: ClassVar[bool] = False
     """Whether rows may be staged before it is known where their keys live."""
+
+    writes_rows: ClassVar[bool] = False
+    """Whether there are rows among what it writes, which may be late."""
 
     @property
     def relies_on_keys(self) -> bool:
@@ -175,8 +193,12 @@ class WriteRows(Action):
             result = self.stage(attempt, tree, frames)
         staged, targets, plan = result.files, result.targets, result.plan
         if not staged:
-            return None
+            return StagedChanges(metrics={**written(staged), LATE: result.late}, idle=True) if result.late else None
         work = StagedChanges(metrics=written(staged))
+        if ordering_of(tree) and self.writes_rows:
+            work.metrics[LATE] = result.late
+        if result.relies:
+            work.reads.extend(group_scope(action.partition, action.group) for action in staged)
         self.check(attempt, tree, result, work)
         work.reads.extend(targets.reads)
         targets = targets.only(action.partition for action in staged)
@@ -188,6 +210,8 @@ class WriteRows(Action):
             work.actions.extend(with_positions(attempt, tree, plan, staged))
             work.writes.extend(Write(group_scope(a.partition, a.group), "append") for a in staged)
         keep_unique(attempt, tree, staged, work, relies=self.relies_on_keys)
+        if not plan.rewrites and not attempt.stage:
+            work.guard = _both(work.guard, guard_of_late(attempt.snapshot.state, tree, staged))
         if plan.indexes:
             done = {} if result.rows is None else maintained_by_rows(attempt, result.rows)
             changes = result.changes
@@ -203,6 +227,18 @@ class WriteRows(Action):
         return None
 
 
+def _both(first: Guard | None, second: Guard | None) -> Guard | None:
+    """Return a check that makes two."""
+    if first is None or second is None:
+        return first or second
+
+    def guard(head: State) -> None:
+        first(head)
+        second(head)
+
+    return guard
+
+
 class Upsert(WriteRows):
     """Rows replace those of their key; new keys are added.
 
@@ -212,6 +248,7 @@ class Upsert(WriteRows):
 
     operation: ClassVar[Operation] = UPSERT
     stage_first = True
+    writes_rows = True
 
     def __init__(self, rows: DataFrame, deleted: str | None = None) -> None:
         self.rows = rows
@@ -258,9 +295,12 @@ class Upsert(WriteRows):
                 result = None if few is None else self._staged_here(attempt, tree, few)
                 if result is not None:
                     return result
+            timely = timely_rows(attempt, tree, rows, counts, lambda frame: cached_in(batch, frame))
+            rows, late, relies = timely.rows, timely.late, timely.relies
             plan = self.plan(attempt, sum(counts.values()) if tree.partition_by else None, "rows")
             if plan.order == "stage":
-                return Staged(*self._stage(attempt, tree, rows, counts), plan)
+                staged, targets = self._stage(attempt, tree, rows, counts, timely.reduced)
+                return Staged(staged, targets, plan, late=late, relies=relies)
             if plan.order == "stage, locate":
                 staged, targets = self._stage(attempt, tree, rows, counts, reduced=True)
                 return self._located(attempt, tree, plan, staged, targets, frames)
@@ -272,15 +312,20 @@ class Upsert(WriteRows):
                 )
             staged, targets = self._stage(attempt, tree, rows, counts, reduced=True)
             vacated = stage_leaving(attempt, tree, relocated)
-        return Staged([*staged, *vacated], targets.with_more(relocated.targets), plan)
+        return Staged([*staged, *vacated], targets.with_more(relocated.targets), plan, late=late, relies=relies)
 
     def _staged_here(self, attempt: Attempt, tree: Tree, batch: Any) -> Staged | None:
         """Return a small batch as the driver staged it; ``None`` if it declines."""
         if not has_each_key_once(attempt, tree, batch):
             return None
+        if not is_timely(attempt, tree, batch, paths_of(attempt.snapshot.table, tree, batch)):
+            return None
         plan = self.plan(attempt, len(batch), "rows", here=True)
         done = stage_few(attempt, tree, plan, batch)
-        return None if done is None else Staged(done.files, done.targets, plan, rows=done.rows)
+        if done is None:
+            return None
+        files = mark_ordered(done.files) if ordering_of(tree) else done.files
+        return Staged(files, done.targets, plan, rows=done.rows)
 
     def _located(
         self,
@@ -316,7 +361,8 @@ class Upsert(WriteRows):
         targets = targets_for(attempt.snapshot, counts)
         attempt.phase("write the rows")
         store, folder, count = attempt.snapshot.store, attempt.folder("rows"), sum(counts.values())
-        return stage_rows(store, tree, rows, folder, targets.targets, one_per_key=not reduced, expected=count), targets
+        staged = stage_rows(store, tree, rows, folder, targets.targets, one_per_key=not reduced, expected=count)
+        return mark_ordered(staged) if ordering_of(tree) else staged, targets
 
 
 def cached_in(frames: ExitStack, frame: DataFrame) -> DataFrame:
@@ -388,33 +434,56 @@ class Delete(WriteRows):
 
     Rows are named by their record key; where the batch has the partition columns too, and no ``record`` index
     makes keys unique in the whole table, only in those partitions.
+
+    In a table that is merged by its ordering column a delete has an ordering: ``until``, else the batch's own value of
+    that column, else the highest of the rows that it removes. Rows above it stay, and rows that are not stay deleted.
     """
 
     operation: ClassVar[Operation] = DELETE
 
-    def __init__(self, rows: DataFrame | str) -> None:
+    def __init__(self, rows: DataFrame | str, until: Any = None) -> None:
         self.rows = rows
+        self.until = until
 
     @property
     def relies_on_keys(self) -> bool:
         return not isinstance(self.rows, str)  # whose predicate names the rows themselves
 
     def validate(self, snapshot: Snapshot) -> None:
+        if self.until is not None:
+            _check_until(snapshot, self.until)
         if isinstance(self.rows, str):
             check_predicate(snapshot, self.rows)
         else:
             conform_batch(self.rows, snapshot.data.schema, only=snapshot.table.record_key)
+            conform_batch(self.rows, snapshot.data.schema, only=self._ordering_of_batch(snapshot.data))
+
+    def _ordering_of_batch(self, tree: Tree) -> tuple[str, ...]:
+        """Return the column by which the batch itself orders its deletes; none if it does not."""
+        if isinstance(self.rows, str) or self.until is not None:
+            return ()
+        names = {name.lower() for name in self.rows.columns}
+        return tuple(name for name in ordering_of(tree) if name.lower() in names)
 
     def stage(self, attempt: Attempt, tree: Tree, frames: ExitStack) -> Staged:
-        plan, targets = (
-            self.plan(attempt, None, self._given(attempt.snapshot, tree)),
-            existing_targets(attempt.snapshot),
-        )
-        if not targets.targets:
+        snapshot = attempt.snapshot
+        plan, targets = self.plan(attempt, None, self._given(snapshot, tree)), existing_targets(snapshot)
+        ordered = bool(self._ordering_of_batch(tree)) or (self.until is not None and not isinstance(self.rows, str))
+        # A delete with an ordering counts for rows that are yet to come.
+        ahead = ordered and not plan.locates
+        if not targets.targets and not ahead:
             return Staged([], targets, plan)
         attempt.phase("write the tombstones")
-        keys = self._keys(attempt, tree, plan)
-        return Staged(stage_tombstones(attempt, tree, tombstones(keys, tree), "rows", targets), targets, plan)
+        keys, relies = self._keys(attempt, tree, plan), False
+        if ordering_of(tree):
+            keys, relies = self._with_ordering(snapshot, tree, keys, frames)
+        if ahead:
+            targets = targets_for(snapshot, partition_counts(keys, tree))
+            store, folder = snapshot.store, attempt.folder("rows")
+            staged = stage_rows(store, tree, tombstones(keys, tree), folder, targets.targets)
+        else:
+            staged = stage_tombstones(attempt, tree, tombstones(keys, tree), "rows", targets)
+        return Staged(mark_ordered(staged) if ordering_of(tree) else staged, targets, plan, relies=relies)
 
     def check(self, attempt: Attempt, tree: Tree, result: Staged, work: StagedChanges) -> None:
         if isinstance(self.rows, str):
@@ -430,19 +499,69 @@ class Delete(WriteRows):
         return "rows" if all(name.lower() in names for name in tree.identity) else "keys"
 
     def _keys(self, attempt: Attempt, tree: Tree, plan: UpsertPlan) -> DataFrame:
-        """Return the rows that go, by the columns that name them."""
-        snapshot = attempt.snapshot
+        """Return the rows that go, by the columns that name them, and the ordering where it is known."""
+        snapshot, ordering = attempt.snapshot, ordering_of(tree)
         if isinstance(self.rows, str):
             matching = scan(snapshot, tree, snapshot.groups(), tree.columns if plan.locates else tree.given)
             matching = matching.where(self.rows)
-            return (
-                locate_keys(attempt, tree, matching)
-                if plan.locates
-                else matching.select(*map(column, tree.tombstone_columns))
-            )
-        if plan.locates:
-            return locate_keys(attempt, tree, conform_batch(self.rows, tree.schema, only=tree.key).distinct())
-        return conform_batch(self.rows, tree.schema, only=tree.identity)
+            if self.until is not None:
+                matching = matching.where(F.coalesce(column(ordering[0]) <= _until(tree, self.until), F.lit(True)))
+            if plan.locates:
+                return locate_keys(attempt, tree, matching)
+            return matching.select(*map(column, dict.fromkeys([*tree.tombstone_columns, *ordering])))
+        own = self._ordering_of_batch(tree)
+        if not plan.locates:
+            return conform_batch(self.rows, tree.schema, only=[*tree.identity, *own])
+        keys = conform_batch(self.rows, tree.schema, only=[*tree.key, *own])
+        located = locate_keys(attempt, tree, keys.select(*map(column, tree.key)).distinct())
+        if not own:
+            return located
+        highest = keys.groupBy(*[column(name).alias(f"__index_k_{name}") for name in tree.key]).agg(
+            F.max(column(own[0])).alias(own[0])
+        )
+        joined = located.join(highest, same_key(located, highest, tree, tree.key, "__index_k_"))
+        return joined.select(*map(column, dict.fromkeys([*tree.tombstone_columns, *own])))
+
+    def _with_ordering(
+        self, snapshot: Snapshot, tree: Tree, keys: DataFrame, frames: ExitStack
+    ) -> tuple[DataFrame, bool]:
+        """Return the keys with the ordering of each, and whether that is taken from rows."""
+        (ordering,) = ordering_of(tree)
+        if self.until is not None:
+            return keys.withColumn(ordering, _until(tree, self.until)), False
+        keys = cached_in(frames, keys)
+        if ordering not in keys.columns:
+            return cached_in(frames, with_orderings_of_rows(snapshot, tree, keys)), True
+        if isinstance(self.rows, str):
+            return keys, True
+        without = keys.where(column(ordering).isNull()).select(*map(column, tree.tombstone_columns))
+        if not without.limit(1).count():
+            return keys, False
+        taken = with_orderings_of_rows(snapshot, tree, without)
+        return cached_in(frames, keys.where(column(ordering).isNotNull()).unionByName(taken)), True
+
+
+def _until(tree: Tree, until: Any) -> Column:
+    (ordering,) = ordering_of(tree)
+    return F.lit(until).cast(tree.field(ordering).dataType)
+
+
+def _check_until(snapshot: Snapshot, until: Any) -> None:
+    """Refuse what is no value of the ordering column. :raises InvalidInput: naming it."""
+    tree = snapshot.data
+    if not ordering_of(tree):
+        raise InvalidInput(
+            "'until' says up to which ordering rows are deleted, and this table is not merged by an ordering column.",
+            hint="Leave it out.",
+        )
+    with suppress(*spark_errors()):
+        if snapshot.spark.range(1).where(_until(tree, until).isNotNull()).count():
+            return
+    raise InvalidInput(
+        f"'until' is {until!r}, which is no value of the ordering column {tree.ordering!r} of type "
+        f"{tree.type_of(ordering_of(tree)[0])}.",
+        hint="Give a value of that type, or its text.",
+    )
 
 
 def _rewrite(
@@ -465,6 +584,9 @@ def _rewrite(
     bases = stage_rows(snapshot.store, tree, rows, folder, paths, kind="base", one_per_key=False)
     work.actions.extend(RemoveFile(tree.name, file.path) for files in touched.values() for file in files)
     work.actions.extend(bases)
+    merged, beside = with_staged(snapshot, touched, over), kept_tombstones(snapshot, tree, touched)
+    now = attempt.transaction.timeline.clock()
+    work.actions.extend(stage_kept(snapshot, tree, merged, beside, attempt.folder("tombstones"), paths, now))
     work.metrics["rewritten_files"] = len(bases)
     work.metrics["rewritten_bytes"] = sum(base.bytes for base in bases)
 
@@ -633,17 +755,36 @@ class InsertOverwrite(Action):
                 operation=self.operation.name, given="partitions",
             )  # fmt: skip
             log_plan(attempt.transaction.txn_id, plan)
+            timely = timely_rows(attempt, tree, rows, counts, lambda frame: cached_in(frames, frame))
+            rows = timely.rows
             attempt.phase("write the rows")
             if tree.by_id:
                 rows = with_groups(snapshot, tree, rows, None, lambda frame: cached_in(frames, frame), fresh=True)
             staged = stage_rows(snapshot.store, tree, rows, attempt.folder("rows"), targets.targets, kind="base")
             also = [] if self.also is None else self.also(snapshot.state)
-            replaced = paths or sorted({*(action.partition for action in staged), *also})
+            named = {target.path for target in targets.targets} if timely.late else set[str]()
+            replaced = paths or sorted({*(action.partition for action in staged), *named, *also})
             vacated = []
             if plan.locates and staged:
                 relocated = relocated_rows(attempt, tree, plan, rows, lambda frame: cached_in(frames, frame), replaced)
                 vacated = stage_leaving(attempt, tree, relocated)
-        return _overwriting(attempt, plan, staged, vacated, replaced, targets)
+            work = _overwriting(attempt, plan, staged, vacated, replaced, targets)
+            if work is not None:
+                work.actions.extend(_tombstones_of(attempt, tree, replaced))
+            elif timely.late:
+                work = StagedChanges(metrics=written([]), idle=True)
+            if work is not None and ordering_of(tree):
+                work.metrics[LATE] = timely.late
+        return work
+
+
+def _tombstones_of(attempt: Attempt, tree: Tree, paths: Iterable[str]) -> list[AnyAction]:
+    """Return what keeps the orderings of deletes in the deltas of partitions, whose files all go."""
+    snapshot, gone = attempt.snapshot, set(paths)
+    groups = {key: files for key, files in snapshot.groups().items() if key[0] in gone}
+    targets, now = existing_targets(snapshot, sorted(gone)).targets, attempt.transaction.timeline.clock()
+    beside = kept_in(snapshot, tree, gone)
+    return stage_kept(snapshot, tree, groups, beside, attempt.folder("tombstones"), targets, now)
 
 
 def _targets(
@@ -748,6 +889,7 @@ class DropPartitions(Action):
         plan = plan_upsert(snapshot, None, attempt.limits, operation=self.operation.name, given="matches")
         if old and plan.indexes:
             maintain(attempt, _replacing(snapshot, tree, plan, old, [], [], paths), work)
+        work.actions.extend(_tombstones_of(attempt, tree, paths))
         drop_from_indexes(attempt, paths, work)
         return work
 

@@ -17,6 +17,7 @@ from typing import Any
 from spark_apps.indexes.handler import estimated_rows
 from spark_apps.layout.types import parse_type
 from spark_apps.mergetree.blocks import access_options, read_footers, stored_share
+from spark_apps.mergetree.read import with_kept_tombstones
 from spark_apps.mergetree.schema import column_share
 from spark_apps.mergetree.tree import Snapshot
 from spark_apps.query.arrow_filter import satisfying
@@ -182,7 +183,9 @@ def read_sample(
     with ThreadPoolExecutor(_THREADS) as pool:
         tables = list(pool.map(lambda one: _read(snapshot, [one[0]], names, one[1]), wanted))
         merging = {key: groups[key] for key in chosen if len(groups[key]) > 1} if merged and seen == 1.0 else {}
-        together = list(pool.map(lambda members: _read(snapshot, members, names), merging.values()))
+        together = list(
+            pool.map(lambda members: _read(snapshot, members, names), with_kept_tombstones(snapshot, merging).values())
+        )
     types = {field.name: field.type for field in snapshot.table.fields}
 
     def made(parts: Sequence[tuple[DataFile, int | None, Any]], live: Sample | None = None) -> Sample:

@@ -34,7 +34,9 @@ from spark_apps.mergetree.spark_utils import READ_OPTIONS, escape_globs, list_on
 from spark_apps.mergetree.tree import DELETED, GROUP_ID, LINEAGE, ROW, FileGroups, Snapshot, Tree
 from spark_apps.storage.arrow_keys import last_matches, number_rows, rows_with_keys, rows_without_keys
 from spark_apps.storage.errors import StorageError
-from spark_apps.timeline.files import DataFile, Positions, is_merged, lowest_files, positions_path
+from spark_apps.timeline.files import DataFile, GroupKey, Positions, is_merged, lowest_files, positions_path
+from spark_apps.timeline.model import DATA_TREE, TOMBSTONES_TREE
+from spark_apps.timeline.tombstones import is_ordered
 
 if TYPE_CHECKING:
     import numpy as np
@@ -53,6 +55,7 @@ _WITH_ZONE = {"timestamp": "timestamp_ltz"}
 _RANK = "__index_rank"
 _HASH = "__index_hash"
 _EMPTIED_AT = "__index_emptied"
+_BY_COMMIT = "__index_by_commit"
 
 _BROADCAST_ROWS = 300_000
 """Up to so many keys are broadcast whatever Spark thinks of their size: it does not know how few rows a
@@ -72,6 +75,7 @@ def scan(
     columns: Sequence[str] | None = None,
     *,
     tombstones: bool = False,
+    kept: Mapping[GroupKey, Sequence[DataFile]] | None = None,
 ) -> DataFrame:
     """Return the rows of file groups, merged.
 
@@ -80,8 +84,10 @@ def scan(
     :param columns: which columns, in this order; all by default. With
         :data:`~spark_apps.mergetree.tree.GROUP_ID` among them rows tell their file group.
     :param tombstones: whether keys whose newest entry is a tombstone come too, marked by
-        :data:`~spark_apps.mergetree.tree.DELETED`. (With ``merge_by`` "ordering" a tombstone may be followed
-            by a row.)
+        :data:`~spark_apps.mergetree.tree.DELETED`. (With ``merge_by`` "ordering" a tombstone without an ordering
+        may come with a row, or another tombstone, of its key.)
+    :param kept: the orderings of deletes beside these groups, if all are to be seen; by default those of keys that the
+        deltas hold.
     :raises ObjectNotFound: if a file is gone, naming it.
     """
     selected = list(tree.columns if columns is None else columns)
@@ -96,10 +102,13 @@ def scan(
         needed = list(
             dict.fromkeys([*selected, *names_within(tree, merged), *([] if ordering is None else [ordering])])
         )
-        merge = _by_commit if ordering is None else _by_ordering
         parts.extend(
             (rows if tombstones else rows.where(F.col(DELETED).isNull())).select(*map(column, output_columns))
-            for rows in merge(snapshot, tree, merged, needed)
+            for rows in (
+                _by_commit(snapshot, tree, merged, needed)
+                if ordering is None
+                else _by_ordering(snapshot, tree, merged, needed, kept)
+            )
         )
     if not parts:
         return empty(snapshot, tree, selected, tombstones)
@@ -362,36 +371,105 @@ def _by_positions(
 
 
 def _by_ordering(
-    snapshot: Snapshot, tree: Tree, groups: Sequence[Sequence[DataFile]], needed: Sequence[str]
+    snapshot: Snapshot,
+    tree: Tree,
+    groups: Sequence[Sequence[DataFile]],
+    needed: Sequence[str],
+    kept: Mapping[GroupKey, Sequence[DataFile]] | None,
 ) -> list[DataFrame]:
-    """Merge in the order of commits: a tombstone empties a key; a row wins if its ordering is not lower.
+    """Merge by ordering: of the rows and tombstones of a key the highest ordering wins, null is the lowest.
 
-    So of the rows behind a key's last tombstone the one with the highest (ordering, sequence number) stands.
-    A row and a tombstone of one sequence number come from a fold of deltas, where the row is the later one.
+    Of equal ones a tombstone wins over rows, so that what it deleted stays deleted when it comes again, and the later
+    of two rows. A tombstone without an ordering removes the rows that were committed before it, whatever they hold. A
+    row and such a tombstone of one sequence number come from a fold of deltas, where the row is the later one.
     """
     assert tree.ordering is not None
     names = names_within(tree, groups)
     bases = [file for files in groups for file in files if file.kind == "base"]
     deltas = [file for files in groups for file in files if file.kind == "delta"]
-    events = read_files(snapshot, tree, deltas, needed, flag=True, sequence_number=True)
+    keys, count = read_files(snapshot, tree, deltas, names), sum(file.rows for file in deltas)
+    events = _ordered_entries(snapshot, tree, deltas, needed)
+    beside = kept_tombstones(snapshot, tree, (files[0].group_key for files in groups)) if kept is None else kept
+    if beside:
+        own = {files[0].group_key for files in groups}
+        files = [file for key, files in beside.items() if key in own for file in files]
+        tombstones = read_files(snapshot, tree, files, needed, flag=True, sequence_number=True)
+        if kept is None:
+            tombstones = with_keys(tombstones, keys, tree, names, count)
+        events = events.unionByName(tombstones)
     parts = []
     if bases:
-        keys = read_files(snapshot, tree, deltas, names)
-        count = sum(file.rows for file in deltas)
         rows = read_files(snapshot, tree, bases, needed, flag=True)
         parts.append(with_keys(rows, keys, tree, names, count, without=True))
         base_rows = read_files(snapshot, tree, bases, needed, flag=True, sequence_number=True)
-        touched = with_keys(base_rows, keys, tree, names, count)
-        events = events.unionByName(touched)
+        events = events.unionByName(with_keys(base_rows, keys, tree, names, count))
+    # Null for a row, whose flag is.
+    by_commit = F.coalesce(F.col(DELETED) & column(tree.ordering).isNull(), F.lit(False))
     key = Window.partitionBy(*map(column, names))
-    by_ordering = Window.partitionBy(*map(column, names), F.col(DELETED)).orderBy(
-        column(tree.ordering).desc_nulls_last(), F.col(SEQUENCE_NUMBER).desc()
-    )
-    emptied = F.max(F.when(F.col(DELETED), F.col(SEQUENCE_NUMBER)))
+    emptied = F.max(F.when(F.col(_BY_COMMIT), F.col(SEQUENCE_NUMBER))).over(key)
     survives = F.col(DELETED).isNotNull() | F.col(_EMPTIED_AT).isNull() | (F.col(SEQUENCE_NUMBER) >= F.col(_EMPTIED_AT))
-    events = events.withColumn(_EMPTIED_AT, emptied.over(key)).where(survives)
+    events = events.withColumn(_BY_COMMIT, by_commit).withColumn(_EMPTIED_AT, emptied).where(survives)
+    by_ordering = Window.partitionBy(*map(column, names), F.col(_BY_COMMIT)).orderBy(
+        column(tree.ordering).desc_nulls_last(), F.col(DELETED).desc_nulls_last(), F.col(SEQUENCE_NUMBER).desc()
+    )
     parts.append(events.withColumn(_RANK, F.row_number().over(by_ordering)).where(F.col(_RANK) == 1))
     return parts
+
+
+def _ordered_entries(snapshot: Snapshot, tree: Tree, deltas: Sequence[DataFile], needed: Sequence[str]) -> DataFrame:
+    """Return the entries of deltas, whose tombstones have an ordering where their file says that it counts."""
+    assert tree.ordering is not None
+    unordered = [file for file in deltas if file.tombstones and not is_ordered(file)]
+    others = [file for file in deltas if not file.tombstones or is_ordered(file)]
+    parts = [read_files(snapshot, tree, some, needed, flag=True, sequence_number=True) for some in (others, unordered)
+             if some]  # fmt: skip
+    if unordered:
+        of_rows = F.when(F.col(DELETED).isNull(), column(tree.ordering))
+        parts[-1] = parts[-1].withColumn(tree.ordering, of_rows)
+    return reduce(DataFrame.unionByName, parts)
+
+
+def kept_tombstones(snapshot: Snapshot, tree: Tree, groups: Iterable[GroupKey]) -> dict[GroupKey, list[DataFile]]:
+    """Return the files with the orderings of deletes beside file groups, of groups that have such."""
+    if tree.name != DATA_TREE or tree.merge_by != "ordering":
+        return {}
+    return snapshot.groups(TOMBSTONES_TREE, groups)
+
+
+def ordered_tombstones(
+    snapshot: Snapshot,
+    tree: Tree,
+    groups: FileGroups,
+    beside: Mapping[GroupKey, Sequence[DataFile]],
+    columns: Sequence[str],
+) -> DataFrame:
+    """Return the tombstones with an ordering that no row of their key is above.
+
+    :param groups: (partition, group) -> its files in merge order; of those without such tombstones nothing is read.
+    :param beside: the files with the orderings of deletes that are seen, beside these groups or others.
+    :param columns: the column of the ordering among them.
+    """
+    assert tree.ordering is not None
+    merged = {key: files for key, files in groups.items() if key in beside or any(map(is_ordered, files))}
+    parts = [scan(snapshot, tree, merged, columns, tombstones=True, kept=beside)]
+    alone = [file for key, files in beside.items() if key not in merged or is_merged(merged[key]) for file in files]
+    if alone:
+        parts.append(read_files(snapshot, tree, alone, columns, flag=True))
+    rows = reduce(DataFrame.unionByName, parts)
+    return rows.where(F.col(DELETED) & column(tree.ordering).isNotNull())
+
+
+def with_kept_tombstones(snapshot: Snapshot, groups: FileGroups) -> dict[GroupKey, Sequence[DataFile]]:
+    """Return file groups of the table's rows, of which those that are merged have the orderings of deletes as well.
+
+    These stand in merge order: over the base, under all deltas.
+    """
+    found = dict(groups)
+    merged = [key for key, files in groups.items() if files and not is_merged(files)]
+    for key, kept in kept_tombstones(snapshot, snapshot.data, merged).items():
+        lowest = lowest_files(groups[key])
+        found[key] = [*lowest, *kept, *groups[key][len(lowest) :]]
+    return found
 
 
 def _schema(tree: Tree, columns: Sequence[str], flag: bool) -> T.StructType:
@@ -546,7 +624,7 @@ def merge_files(
 
     lowest, deltas = files[0], files[1:]
     # A key that hides rows of older files must be known, also where its own row does not match.
-    entries = [_as_entries(table, file) for file in deltas for table in tables(file, columns, False)]
+    entries = [_as_entries(table, file, ordering) for file in deltas for table in tables(file, columns, False)]
     keys = _distinct_keys(pa.concat_tables([table.select(list(key)) for table in entries]), key) if entries else None
     # By ordering a row of the lowest file can win, so those with a key of the files over it are entries too.
     for table in tables(lowest, columns, ordering is None):
@@ -555,7 +633,7 @@ def merge_files(
             continue
         yield live_rows(rows_without_keys(table, keys, key)).select(list(columns))
         if ordering is not None:
-            entries.append(_as_entries(rows_with_keys(table, keys, key), lowest))
+            entries.append(_as_entries(rows_with_keys(table, keys, key), lowest, ordering))
     if entries:
         yield live_rows(newest_rows(pa.concat_tables(entries), key, ordering)).select(list(columns))
 
@@ -564,7 +642,7 @@ def newest_rows(rows: Any, key: Sequence[str], ordering: str | None = None) -> A
     """Return the newest row of each key; where none decides by an ordering, its tombstone if that is newest.
 
     :param rows: a table in merge order.
-    :param ordering: the column that decides before the merge order does, among the rows behind a key's last tombstone.
+    :param ordering: the column that decides before the merge order does.
     """
     if ordering is not None:
         return _newest_rows_by_ordering(rows, key, ordering)
@@ -585,22 +663,26 @@ def live_rows(rows: Any) -> Any:
 
 
 def _newest_rows_by_ordering(entries: Any, key: Sequence[str], ordering: str) -> Any:
-    """Return of the rows behind a key's last tombstone the one with the highest (ordering, sequence number)."""
+    """Return of each key the row or tombstone that wins, as :func:`_by_ordering` says."""
     import numpy as np
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    tombstones = entries.filter(pc.fill_null(entries.column(DELETED), False))
-    rows = live_rows(entries)
+    deleted = pc.fill_null(entries.column(DELETED), False)
+    by_commit = pc.and_(deleted, pc.is_null(entries.column(ordering)))
+    tombstones, rows = entries.filter(by_commit), entries.filter(pc.invert(by_commit))
     if tombstones.num_rows:
         tombstones = tombstones.take(pc.sort_indices(tombstones.column(SEQUENCE_NUMBER)))
         last = last_matches([rows.column(name) for name in key], [tombstones.column(name) for name in key])
         deleted_at = tombstones.column(SEQUENCE_NUMBER).to_numpy()[last]
         numbers = rows.column(SEQUENCE_NUMBER).to_numpy()
-        rows = rows.take(np.flatnonzero((last < 0) | (numbers >= deleted_at)))
+        ordered = pc.fill_null(rows.column(DELETED), False).to_numpy()
+        rows = rows.take(np.flatnonzero(ordered | (last < 0) | (numbers >= deleted_at)))
     order = rows.column(ordering)
-    ranks = {ordering: order, SEQUENCE_NUMBER: rows.column(SEQUENCE_NUMBER)}
-    by = [ordering, SEQUENCE_NUMBER]
+    # Of equal orderings a tombstone wins over rows, then what was committed last.
+    gone = pc.cast(pc.fill_null(rows.column(DELETED), False), pa.int8())
+    ranks = {ordering: order, DELETED: gone, SEQUENCE_NUMBER: rows.column(SEQUENCE_NUMBER)}
+    by = [ordering, DELETED, SEQUENCE_NUMBER]
     if pa.types.is_floating(order.type):
         # NaN is the highest number for Spark, and no number at all for a sort by Arrow.
         ranks[_NAN] = pc.cast(pc.fill_null(pc.is_nan(order), False), pa.int8())
@@ -610,12 +692,20 @@ def _newest_rows_by_ordering(entries: Any, key: Sequence[str], ordering: str) ->
     return _take_in_order(rows, grouped.aggregate([(_ROW, "min")]).column(f"{_ROW}_min"))
 
 
-def _as_entries(rows: Any, file: Any) -> Any:
-    """Return the rows of a file with its sequence number, and with the column that tells tombstones."""
+def _as_entries(rows: Any, file: Any, ordering: str | None) -> Any:
+    """Return the rows of a file with its sequence number, and with the column that tells tombstones.
+
+    Tombstones have an ordering only where their file says that it counts.
+    """
     import pyarrow as pa
+    import pyarrow.compute as pc
 
     if DELETED not in rows.column_names:
         rows = rows.append_column(DELETED, pa.nulls(rows.num_rows, pa.bool_()))
+    elif ordering is not None and file.file.tree == DATA_TREE and not is_ordered(file.file):
+        values = rows.column(ordering)
+        of_rows = pc.if_else(pc.fill_null(rows.column(DELETED), False), pa.scalar(None, values.type), values)
+        rows = rows.set_column(rows.column_names.index(ordering), ordering, of_rows)
     number = pa.scalar(file.file.sequence_number, pa.int64())
     return rows.append_column(SEQUENCE_NUMBER, pa.repeat(number, rows.num_rows))
 

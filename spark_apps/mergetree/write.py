@@ -6,7 +6,8 @@ written here is visible until a commit lists it.
 
 A compaction folds the files of a file group into fewer: all into a base, or the deltas alone into one delta. A folded
 file takes the highest sequence number of the files it replaces, so deltas that land meanwhile stay on top of it. Deltas
-folded without the base under them keep their tombstones; a base never holds one.
+folded without the base under them keep their tombstones; a base never holds one. Where deletes have an ordering, it is
+written into a file beside the base (:func:`stage_kept`).
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from concurrent.futures import TimeoutError as ObservationTimeout
 from dataclasses import dataclass
+from dataclasses import replace as dataclass_replace
 from itertools import accumulate
 from typing import Any, Literal
 
@@ -37,7 +39,7 @@ from spark_apps.mergetree.buckets import (
 )
 from spark_apps.mergetree.integrity import fetch_footer, fetch_tail, footer_of, seal
 from spark_apps.mergetree.pyspark_names import Column, DataFrame, F, Observation, SparkSession, T, Window, spark_errors
-from spark_apps.mergetree.read import scan
+from spark_apps.mergetree.read import kept_tombstones, ordered_tombstones, scan
 from spark_apps.mergetree.schema import NULL_MARK, column
 from spark_apps.mergetree.spark_utils import cores, over_connect, portable_times
 from spark_apps.mergetree.spark_versions import failed_expression, refused_record, repartition_by_id, unreadable_file
@@ -48,7 +50,17 @@ from spark_apps.storage.file_faults import fault_of
 from spark_apps.storage.store import ObjectStore
 from spark_apps.timeline.field_types import INDEX_FILES
 from spark_apps.timeline.files import DataFile, GroupKey, is_merged, lowest_files, replaced_rows
-from spark_apps.timeline.model import DATA_TREE, REPLACED, AddFile, AnyAction, RemoveFile
+from spark_apps.timeline.model import (
+    DATA_TREE,
+    KEPT,
+    REPLACED,
+    TOMBSTONES_TREE,
+    AddFile,
+    AnyAction,
+    Field,
+    RemoveFile,
+)
+from spark_apps.timeline.tombstones import SECONDS_PER_DAY, is_ordered, mark_ordered, tombstone_days
 
 logger = logging.getLogger(__name__)
 
@@ -316,6 +328,8 @@ def _keep_changes(assigned: DataFrame, tree: Tree) -> DataFrame:
 
 def _preference(rows: DataFrame, tree: Tree) -> list[Column]:
     order = [column(tree.ordering).desc_nulls_last()] if tree.ordering in tree.columns else []
+    if DELETED in rows.columns and tree.merge_by == "ordering":
+        order.append(F.col(DELETED).desc_nulls_last())  # as among commits
     return [*order, F.xxhash64(*[hashable(rows, name) for name in tree.columns]).desc()]
 
 
@@ -447,7 +461,7 @@ def list_staged(
             continue
         sequence_number = None if sequence_numbers is None else sequence_numbers[partition, group]
         # Of the rows' files there are too many to keep more of each in the log; Spark reads them, not the driver.
-        extra = None if tree.name == DATA_TREE else seal(store, info.key, info.size, tail)
+        extra = None if tree.name in (DATA_TREE, TOMBSTONES_TREE) else seal(store, info.key, info.size, tail)
         actions.append(
             AddFile(tree.name, partition, group, info.key, kind, rows, info.size, sequence_number, tombstones,
                     lineage(info.key), extra)
@@ -657,11 +671,13 @@ def fold(
     directory: str,
     targets: Sequence[Target],
     parts: Mapping[GroupKey, int] | None = None,
+    now: float = 0.0,
 ) -> tuple[list[AnyAction], dict[str, Any]]:
     """Stage the folded files below ``directory``; return the actions that swap them for their inputs, and metrics.
 
     :param targets: the partitions of the groups, with their bucket counts.
     :param parts: of groups too large for one task, into how many files their base is split.
+    :param now: seconds since 1970, from which the time of deletes counts whose tombstones are folded away.
     """
     added: list[AddFile] = []
     for name, kind, groups in (("whole", "base", plan.whole), ("deltas", "delta", plan.deltas)):
@@ -682,8 +698,53 @@ def fold(
                 parts=parts if kind == "base" else None,
             )
     added = [_with_count(action, plan.deltas.get(action.group_key, ())) for action in added]
+    if any(map(is_ordered, plan.inputs)):
+        added = [
+            *(action for action in added if action.kind == "base"),
+            *mark_ordered(action for action in added if action.kind == "delta"),
+        ]
     removed = [RemoveFile(tree.name, file.path) for file in plan.inputs]
-    return [*removed, *added], folding_metrics(plan.inputs, added, len(plan.groups))
+    beside = kept_tombstones(snapshot, tree, plan.whole) if plan.whole else {}
+    kept = stage_kept(snapshot, tree, plan.whole, beside, f"{directory}/tombstones", targets, now)
+    return [*removed, *added, *kept], folding_metrics(plan.inputs, added, len(plan.groups))
+
+
+KEPT_SINCE = "__index_kept_since"
+"""Column of files with the orderings of deletes: since when each is kept, in whole seconds since 1970."""
+
+
+def stage_kept(
+    snapshot: Snapshot,
+    tree: Tree,
+    groups: FileGroups,
+    beside: Mapping[GroupKey, Sequence[DataFile]],
+    directory: str,
+    targets: Sequence[Target],
+    now: float,
+) -> list[AnyAction]:
+    """Stage the orderings of deletes that count on when file groups are folded; return what lists them instead.
+
+    :param groups: those that are folded or go, with the deltas whose tombstones go with them.
+    :param beside: the files with orderings that there are beside them, which are replaced.
+    :param directory: key of a directory that does not exist yet.
+    :param targets: the partitions of the groups, with their bucket counts from now on.
+    :param now: seconds since 1970; what was kept for longer than the table says is left out.
+    """
+    if tree.merge_by != "ordering" or tree.ordering is None:
+        return []
+    removed = [RemoveFile(TOMBSTONES_TREE, file.path) for files in beside.values() for file in files]
+    days = tombstone_days(snapshot.table.properties)
+    if not days or not (beside or any(is_ordered(file) for files in groups.values() for file in files)):
+        return list(removed)
+    wide = dataclass_replace(tree, fields=(*tree.fields, Field(KEPT_SINCE, "bigint")))
+    names = [*dict.fromkeys([*tree.tombstone_columns, tree.ordering]), KEPT_SINCE]
+    rows = ordered_tombstones(snapshot, wide, groups, beside, names)
+    rows = rows.withColumn(KEPT_SINCE, F.coalesce(column(KEPT_SINCE), F.lit(int(now))))
+    rows = rows.where(column(KEPT_SINCE) > int(now - days * SECONDS_PER_DAY))
+    fields = tuple(field for field in wide.fields if field.name in names)
+    kept_tree = dataclass_replace(wide, name=TOMBSTONES_TREE, fields=fields, merge_by="commit")
+    staged = stage_rows(snapshot.store, kept_tree, rows, directory, targets)
+    return [*removed, *(replace(action, extra={KEPT: now}) for action in staged)]
 
 
 def _with_count(folded: AddFile, deltas: Sequence[DataFile]) -> AddFile:

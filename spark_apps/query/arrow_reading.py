@@ -20,6 +20,7 @@ from spark_apps.indexes.lineage import LINEAGE
 from spark_apps.layout.types import nested_arrow_type
 from spark_apps.mergetree.blocks import access_options, block_format
 from spark_apps.mergetree.external_files import THROUGH, attached_values
+from spark_apps.mergetree.read import with_kept_tombstones
 from spark_apps.mergetree.reader_settings import rebase_of
 from spark_apps.mergetree.tree import Snapshot
 from spark_apps.query.arrow_rows import ArrowFile, ArrowRows, ArrowShape
@@ -163,7 +164,7 @@ def arrow_plan(
         text=text_format_of(snapshot),
     )
     parts = []
-    for group, files in plan.files.items():
+    for group, files in with_kept_tombstones(snapshot, plan.files).items():
         some = None if by_group is None else by_group.get(group)
         if some is None and by_group is not None:
             continue

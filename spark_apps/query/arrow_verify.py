@@ -32,6 +32,7 @@ from spark_apps.layout.hashing import bucket_id, on_driver
 from spark_apps.layout.types import nested_arrow_type
 from spark_apps.mergetree.blocks import BLOCK, access_options, read_footers
 from spark_apps.mergetree.integrity import check_seal
+from spark_apps.mergetree.read import with_kept_tombstones
 from spark_apps.mergetree.reader_settings import rebase_of
 from spark_apps.mergetree.tree import GROUP_ID, Snapshot, Tree
 from spark_apps.query.arrow_reading import check_readable, described_file, text_format_of
@@ -186,7 +187,8 @@ def _rows(
     )
     schema = pa.schema([pa.field(name, nested_arrow_type(tree.type_of(name))) for name in names])
     reader = ArrowRows(shape, schema, access_options(snapshot))
-    for group, files in snapshot.groups(tree.name).items():
+    groups = snapshot.groups(tree.name)
+    for group, files in (with_kept_tombstones(snapshot, groups) if tree.name == DATA_TREE else groups).items():
         if only is not None and group not in only:
             continue
         described = [ArrowFile(file, snapshot.store.spark_path(file.path), "parquet") for file in files]

@@ -8,18 +8,28 @@ from __future__ import annotations
 
 import logging
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from spark_apps.storage.errors import AlreadyCommitted
+from spark_apps.storage.errors import AlreadyCommitted, ConcurrentWrite, StopWriteWindowOpen
 from spark_apps.storage.printing import Grid, Printed, View, counted, exact, size
 from spark_apps.storage.store import ObjectInfo
 from spark_apps.timeline import delta_log, hashing_config, open_tables
-from spark_apps.timeline.files import delta_of
+from spark_apps.timeline.files import DataFile, delta_of
 from spark_apps.timeline.limits import RETAIN_SECONDS, RETAIN_VERSIONS
 from spark_apps.timeline.log import Timeline, format_instant
-from spark_apps.timeline.model import DATA_TREE, AddFile, Expire, Receipt
+from spark_apps.timeline.model import (
+    DATA_TREE,
+    TOMBSTONES_TREE,
+    AddFile,
+    Expire,
+    Receipt,
+    RemoveFile,
+    Write,
+    group_scope,
+)
 from spark_apps.timeline.operations import CLEAN, EXPIRE
 from spark_apps.timeline.publish import housekeeping, new_txn_id, publish
+from spark_apps.timeline.tombstones import is_past, tombstone_days
 from spark_apps.timeline.transactions import (
     DATA,
     INDEXES,
@@ -36,6 +46,7 @@ logger = logging.getLogger(__name__)
 
 PRESUMED_DEAD_SECONDS = 3600.0
 _LATEST_LANDING_SECONDS = 86400.0
+_TRIES = 5
 _NUMBER = re.compile("[0-9]{1,19}")
 
 
@@ -43,7 +54,8 @@ _NUMBER = re.compile("[0-9]{1,19}")
 class CleaningPlan(Printed):
     """Plan of a cleaning: versions below ``expire_below`` go, and so do ``files`` of ``bytes`` in all.
 
-    ``keeps_for`` names the attempts, and readers of another format, because of which older files stay.
+    ``keeps_for`` names the attempts, and readers of another format, because of which older files stay. ``tombstones``
+    is how many orderings of deletes the newest version would no longer keep.
     """
 
     expire_below: int
@@ -51,12 +63,14 @@ class CleaningPlan(Printed):
     bytes: int
     presumed_dead: tuple[str, ...]
     keeps_for: tuple[str, ...]
+    tombstones: int = 0
 
     def view(self) -> View:
         facts = [
             ("expires versions below", exact(self.expire_below)),
             ("ends attempts", self.presumed_dead),
             ("keeps files for", self.keeps_for),
+            ("forgets orderings of deletes", self.tombstones or None),
         ]
         files = Grid(("deletes",), [(path,) for path in self.files])
         return View(f"clean: {counted(len(self.files), 'file')}, {size(self.bytes)}", facts, [files])
@@ -69,17 +83,22 @@ def clean(
     retain_seconds: float = RETAIN_SECONDS,
     presumed_dead_seconds: float = PRESUMED_DEAD_SECONDS,
     published_log: bool = False,
+    tombstones: bool = False,
     txn_id: str | None = None,
 ) -> Receipt:
     """Expire versions and delete what no kept version and no live attempt needs.
 
     A version is expired when it is older than ``retain_seconds`` and not among the newest ``retain_versions``. Attempts
-    without a sign of life for ``presumed_dead_seconds`` are aborted by a commit first.
+    without a sign of life for ``presumed_dead_seconds`` are aborted by a commit first. Orderings of deletes whose time
+    is over are no longer kept from a commit on that comes before the expiry.
 
     :param published_log: also replace the Delta log of a published table by a checkpoint of its newest version. Its
         older files hold lowest and highest values of rows that are gone; and files that only older published versions
         name go at once, without the retention that they have otherwise.
+    :param tombstones: drop all orderings of deletes that are kept beside bases, also before their time is over: rows
+        that come again are then written again.
     :raises PublishRefused: with ``published_log``, if another writer has written into that log.
+    :raises StopWriteWindowOpen: if orderings are to be dropped before their time, and another holder has a window.
     """
     timeline.refresh()
     log_files = open_tables.rewrite_log(timeline) if published_log else {}
@@ -90,6 +109,7 @@ def clean(
             abort(timeline, name, attempt, f"no sign of life for {presumed_dead_seconds:g} s")
         except AlreadyCommitted as error:
             logger.info("%s", error.message)
+    forgotten = _forget_deletes(timeline, tombstones)
     below = expiry(timeline, retain_versions, retain_seconds)
     receipt = Receipt(None, txn_id, CLEAN.name)
     if below > timeline.head.expired_below:
@@ -103,7 +123,8 @@ def clean(
     _tidy_attempts(timeline)
     hashing_config.tidy(timeline)
     metrics = {"expired_below": timeline.head.expired_below, "files_deleted": len(files),
-               "bytes_deleted": sum(files.values()), "attempts_aborted": len(dead)}  # fmt: skip
+               "bytes_deleted": sum(files.values()), "attempts_aborted": len(dead),
+               "tombstones_dropped": forgotten}  # fmt: skip
     if published_log:
         metrics["published_log_files_deleted"] = len(log_files)
     return Receipt(receipt.version, txn_id, CLEAN.name, metrics, receipt.instant, receipt.attempt)
@@ -116,6 +137,7 @@ def plan(
     retain_seconds: float = RETAIN_SECONDS,
     presumed_dead_seconds: float = PRESUMED_DEAD_SECONDS,
     published_log: bool = False,
+    tombstones: bool = False,
 ) -> CleaningPlan:
     """Return what :func:`clean` would do now, without doing it."""
     timeline.refresh()
@@ -124,7 +146,48 @@ def plan(
     if published_log:
         files |= open_tables.log_files_to_go(timeline)
     dead = tuple(f"{name}.{attempt}" for name, attempt in _presumed_dead(timeline, presumed_dead_seconds))
-    return CleaningPlan(below, tuple(files), sum(files.values()), dead, keeps_for)
+    forgotten = sum(file.rows for file in _kept_too_long(timeline, tombstones))
+    return CleaningPlan(below, tuple(files), sum(files.values()), dead, keeps_for, forgotten)
+
+
+def _kept_too_long(timeline: Timeline, all_of_them: bool) -> list[DataFile]:
+    """Return the files with orderings of deletes that need not be kept any longer; or all that there are."""
+    head = timeline.head
+    files = head.files(TOMBSTONES_TREE)
+    if all_of_them or not files:
+        return files
+    days, now = tombstone_days(head.table.properties), timeline.clock()
+    return [file for file in files if is_past(file, days, now)]
+
+
+def _forget_deletes(timeline: Timeline, all_of_them: bool) -> int:
+    """Commit that orderings of deletes are no longer kept, and return how many."""
+    for tried in range(1, _TRIES + 1):
+        files = _kept_too_long(timeline, all_of_them)
+        if not files:
+            break
+        # The rows stay the same, as they do in a compaction, which would replace these files too.
+        writes = dict.fromkeys(Write(group_scope(*file.group_key), "fold") for file in files)
+        actions = tuple(RemoveFile(TOMBSTONES_TREE, file.path) for file in files)
+        count = sum(file.rows for file in files)
+        intent = replace(
+            housekeeping(CLEAN, actions[0], base=timeline.head.version),
+            actions=actions,
+            writes=tuple(writes),
+            exempt=False,
+            metrics={"tombstones_dropped": count},
+        )
+        try:
+            publish(timeline, intent)
+            return count
+        except (ConcurrentWrite, StopWriteWindowOpen) as error:
+            if all_of_them and (tried == _TRIES or isinstance(error, StopWriteWindowOpen)):
+                raise
+            logger.info("Orderings of deletes stay for now: %s", error.message)
+            if isinstance(error, StopWriteWindowOpen):
+                break
+            timeline.refresh()
+    return 0
 
 
 def expiry(timeline: Timeline, retain_versions: int, retain_seconds: float) -> int:

@@ -13,13 +13,25 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 
 from spark_apps.storage.errors import NewerFormat, UnsupportedFeature
-from spark_apps.timeline.model import FORMAT_VERSION, Action, FormatOnly, PutIndex
+from spark_apps.timeline.model import (
+    FORMAT_VERSION,
+    ORDERED,
+    TOMBSTONES_TREE,
+    Action,
+    AddFile,
+    FormatOnly,
+    PutIndex,
+)
 from spark_apps.version import __version__
 
 FEATURE_FORMAT = 2
 """The format of a commit that names features, and of a checkpoint that does: the highest that this code reads."""
 
-READER_FEATURES: frozenset[str] = frozenset()
+ORDERED_DELETES = "ordered-deletes"
+"""The feature of a table with deletes that keep an ordering: to a reader that takes them for newest, newer rows are
+gone, and a writer that folds them away lets older rows return."""
+
+READER_FEATURES: frozenset[str] = frozenset({ORDERED_DELETES})
 """The features that this package knows how to read by."""
 
 EXPRESSIONS = "indexed_expressions"
@@ -28,7 +40,7 @@ EXPRESSIONS = "indexed_expressions"
 INDEXED_EXPRESSIONS = "indexed-expressions"
 """The feature of a table with such an index: a writer who takes expressions for columns cannot keep it."""
 
-WRITER_FEATURES: frozenset[str] = frozenset({INDEXED_EXPRESSIONS})
+WRITER_FEATURES: frozenset[str] = frozenset({INDEXED_EXPRESSIONS, ORDERED_DELETES})
 """The features that this package knows how to write by."""
 
 _INSTALL = "Install a newer airflow-provider-index wherever this table is used."
@@ -39,10 +51,19 @@ def format_of(reader: Collection[str], writer: Collection[str]) -> int:
     return FEATURE_FORMAT if reader or writer else FORMAT_VERSION
 
 
-def with_needed(writer: Collection[str], actions: Iterable[Action]) -> tuple[str, ...]:
-    """Return the writer features that a table has after some actions."""
-    needed = any(isinstance(action, PutIndex) and EXPRESSIONS in action.definition.properties for action in actions)
-    return tuple(dict.fromkeys((*writer, INDEXED_EXPRESSIONS))) if needed else tuple(writer)
+def with_needed(
+    reader: Collection[str], writer: Collection[str], actions: Iterable[Action]
+) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Return the reader and the writer features that a table has after some actions."""
+    readers, writers = dict.fromkeys(reader), dict.fromkeys(writer)
+    for action in actions:
+        if isinstance(action, PutIndex) and EXPRESSIONS in action.definition.properties:
+            writers[INDEXED_EXPRESSIONS] = None
+        elif isinstance(action, AddFile) and (
+            action.tree == TOMBSTONES_TREE or (action.extra is not None and ORDERED in action.extra)
+        ):
+            readers[ORDERED_DELETES] = writers[ORDERED_DELETES] = None
+    return tuple(readers), tuple(writers)
 
 
 def unknown_writer_features(writer: Collection[str]) -> list[str]:

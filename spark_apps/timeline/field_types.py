@@ -104,7 +104,7 @@ Id = Annotated[str, text("an id of letters, digits, '.', '_' and '-'", r"[A-Za-z
 Feature = Annotated[str, text("the name of a feature", r"[a-z][a-z0-9._\-]*", 64)]
 Token = Annotated[str, text("a token of letters and digits", r"[A-Za-z0-9]+", 64)]
 Hash = Annotated[str, text("a hash in hexadecimal digits", r"[0-9a-f]+", 64)]
-Tree = Annotated[str, text("the name of a merge tree", rf"data|index/{_NAME}@[A-Za-z0-9._\-]{{1,128}}", 300)]
+Tree = Annotated[str, text("the name of a merge tree", rf"data|tombstones|index/{_NAME}@[A-Za-z0-9._\-]{{1,128}}", 300)]
 ScopeName = Annotated[
     str, text("the name of an index or a merge tree", rf"{_NAME}|data|index/{_NAME}@[A-Za-z0-9._\-]{{1,128}}", 300)
 ]

@@ -16,3 +16,5 @@ RETAIN_SECONDS = 7 * 86400.0
 """How young a version has to be to stay."""
 SMALL_BYTES = 32 * 1024 * 1024
 """Files below this size are small: better folded together."""
+TOMBSTONE_DAYS = 30
+"""For how many days the ordering of a delete is kept once its tombstone was folded away."""

@@ -51,6 +51,10 @@ FORMAT_VERSION = 1
 DATA_TREE = "data"
 """The merge tree that holds the table's own rows; the others belong to indexes (:attr:`IndexDefinition.tree`)."""
 
+TOMBSTONES_TREE = "tombstones"
+"""The merge tree of the orderings of deletes that outlive a fold, by the file groups of the rows: a file beside each
+base that needs one (:mod:`spark_apps.timeline.tombstones`)."""
+
 
 class Struct(msgspec.Struct, frozen=True, omit_defaults=True):
     """Base of all that is written down."""
@@ -280,6 +284,7 @@ __all__ = [  # handed on; what is defined here is public too
     "DEFINITIONS_SCOPE",
     "FORMAT_VERSION",
     "SCHEMA_SCOPE",
+    "TOMBSTONES_TREE",
     "UNKNOWN_ROWS",
     "Field",
     "HashingConfig",
@@ -312,6 +317,13 @@ COVERS = "covers"
 NEW_KEYS = "new_keys"
 """In :attr:`AddFile.extra` of rows that were inserted: none of their keys was in the file group before."""
 
+
+ORDERED = "ordered"
+"""In :attr:`AddFile.extra` of a delta: its tombstones take part in the order of the ordering column by the value that
+they have there; one without a value removes whatever was committed before it."""
+
+KEPT = "kept"
+"""In :attr:`AddFile.extra` of a file of :data:`TOMBSTONES_TREE`: when it was written, in seconds since 1970 (UTC)."""
 
 REPLACED = "replaced"
 """In :attr:`AddFile.extra` of a delta: how many rows of its file group, as it was, its keys replace or delete."""

@@ -516,9 +516,9 @@ def _changes_hashing(head: State, actions: Iterable[AnyAction]) -> bool:
 
 
 def _commit(timeline: Timeline, intent: Intent, head: State) -> Commit:
-    writer_features = with_needed(head.writer_features, intent.actions)
+    reader_features, writer_features = with_needed(head.reader_features, head.writer_features, intent.actions)
     return Commit(
-        format=format_of(head.reader_features, writer_features),
+        format=format_of(reader_features, writer_features),
         version=head.version + 1,
         instant=timeline.next_instant(),
         operation=intent.operation,
@@ -531,6 +531,6 @@ def _commit(timeline: Timeline, intent: Intent, head: State) -> Commit:
         maintained=intent.maintained,
         actions=intent.actions,
         metrics=intent.metrics,
-        reader_features=head.reader_features,
+        reader_features=reader_features,
         writer_features=writer_features,
     )

@@ -16,6 +16,7 @@ from spark_apps.storage.errors import AlreadyCommitted, InvalidInput, LakeIndexE
 from spark_apps.timeline.log import Timeline
 from spark_apps.timeline.model import (
     DATA_TREE,
+    TOMBSTONES_TREE,
     AnyAction,
     DropPartition,
     IndexDefinition,
@@ -103,6 +104,7 @@ def _changes(now: State, then: State) -> Iterator[AnyAction]:
         if now.partitions.get(path) != entry:
             yield PutPartition(path, entry.buckets, entry.values)
     yield from _file_changes(now, then, DATA_TREE)
+    yield from _file_changes(now, then, TOMBSTONES_TREE)
     for name, index in now.indexes.items():
         tree, earlier = index.definition.tree, then.indexes.get(name)
         if earlier is not None and earlier.definition.tree == tree and _is_still_readable(index.definition, now, then):

@@ -17,6 +17,7 @@ from spark_apps.timeline.field_types import Buckets, InstantOrNone, Moment, Part
 from spark_apps.timeline.files import DataFile, FileSet, GroupKey, covered_lineages, lowest_plain_file
 from spark_apps.timeline.model import (
     DATA_TREE,
+    TOMBSTONES_TREE,
     Commit,
     HashingConfig,
     IndexDefinition,
@@ -371,7 +372,7 @@ class State:
         )
 
     def _add(self, action: model.AddFile, commit: Commit, effect: CommitDelta) -> None:
-        if action.tree != DATA_TREE and self.index_of_tree(action.tree) is None:
+        if action.tree not in (DATA_TREE, TOMBSTONES_TREE) and self.index_of_tree(action.tree) is None:
             return  # of an index that was dropped meanwhile; the file has no owner and the cleaner takes it
         file = DataFile.of(action, commit.version)
         if self._is_known(file, effect):

@@ -28,10 +28,12 @@ from spark_apps.timeline.field_types import (
     Bytes,
     Count,
     Label,
+    Moment,
     Words,
 )
 from spark_apps.timeline.model import (
     DATA_TREE,
+    TOMBSTONES_TREE,
     AddFile,
     AnyAction,
     Commit,
@@ -129,6 +131,8 @@ class _Extra(Struct, frozen=True):
     positions: _Positions | None = None
     new_keys: bool = False
     replaced: Count | None = None
+    ordered: bool = False
+    kept: Moment | None = None
     modified: float | None = None
     etag: Label | None = None
     values: dict[Label, Words | None] | None = None
@@ -290,7 +294,7 @@ def check_paths(actions: Iterable[AnyAction], table: TableDefinition | None) -> 
     begins = data_prefix(None if table is None else table.source)
     for action in actions:
         if type(action) is AddFile:
-            inside = begins if action.tree == DATA_TREE else INDEX_FILES
+            inside = begins if action.tree in (DATA_TREE, TOMBSTONES_TREE) else INDEX_FILES
             # A source may be one file, which then has the location for its path.
             if not f"{action.path}/".startswith(inside) or not (inside or "://" in action.path):
                 raise LogDamaged(

@@ -39,6 +39,7 @@ class RawRows(Model):
         places = [ids.index(one) if one in ids else None for one in self.ids]
         rows = [tuple(None if at is None else row[at] for at in places) for row in self.versions[version].values()]
         self.rows = {self.identity(row): row for row in rows}
+        self.deleted = dict(self.deleted_in[version])
 
     def add_column(self, name: str, type: str) -> None:
         self.names.append(name)

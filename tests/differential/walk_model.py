@@ -84,6 +84,9 @@ class WalkRows(RawRows):
     def _arrive(self, row: Row, deleted: bool) -> None:
         at, order = self.identity(row), self._order(row)
         there = self._there(at)
+        if deleted and order == _LOWEST:
+            self._bury(there)  # it has no ordering of its own
+            return
         if self.ordered:
             if any(order < self._order(self.rows[old]) for old in there):
                 return
@@ -128,12 +131,17 @@ class WalkRows(RawRows):
         self.graves = {at: order for at, order in self.graves.items() if at[0] not in gone}
         self.rows = {at: row for at, row in self.rows.items() if at[0] not in gone}
 
+    def _is_late(self, at: Identity, row: Row) -> bool:
+        grave = self.grave(at) if self.ordered and not self._there(at) else None
+        return grave is not None and self._order(row) <= grave
+
     def every_partition(self) -> set[Row]:
         return {at[0] for at in [*self.rows, *self.graves]}
 
     def overwrite(self, batch: Iterable[Row], partitions: Iterable[Row] | None = None) -> None:
-        reduced = self.reduced(batch)
-        self.drop_partitions({at[0] for at in reduced} if partitions is None else partitions)
+        whole = self.reduced(batch)
+        reduced = {at: row for at, row in whole.items() if not self._is_late(at, row)}
+        self.drop_partitions({at[0] for at in whole} if partitions is None else partitions)
         moved = [there for at in reduced for there in self._there(at)]
         if self.ordered:
             self._blur((at, self._order(self.rows[at])) for at in moved)

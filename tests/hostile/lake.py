@@ -41,8 +41,8 @@ ADD = {"action": "add", "tree": "data", "partition": "p=a", "group": "0", "path"
        "extra": {"positions": {"over": 6, "hidden": 0, "bytes": 0}}}  # fmt: skip
 COVERS = {"stage": "s", "columns": ["id"], "lacks": [], "lineages": [7], "bytes": [4]}
 EXTRA = {"covers": [{**COVERS, "dropped": [8]}], "positions": {"over": 6, "hidden": 0, "bytes": 0}, "new_keys": True,
-         "replaced": 1, "modified": 1.0, "etag": "e", "values": {"p": "a"}, "state": "s", "through": "delta",
-         "why": "w", "footer": "f", "page_index": [1, "p"]}  # fmt: skip
+         "replaced": 1, "ordered": True, "kept": 1.0, "modified": 1.0, "etag": "e", "values": {"p": "a"}, "state": "s",
+         "through": "delta", "why": "w", "footer": "f", "page_index": [1, "p"]}  # fmt: skip
 SCOPES = [
     {"kind": "bucket", "partition": "p=a", "group": "0"},
     {"kind": "shard", "name": TREE, "group": "0"},

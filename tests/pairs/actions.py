@@ -133,7 +133,7 @@ def _delete_seen(expected: Expected, begun: Expected) -> None:
     expected.check_there()
     at, then = (one.rows.names.index(one.name_of(N)) for one in (expected, begun))
     matched = {place for place, row in begun.rows.rows.items() if row[then] == 1}
-    expected.rows.delete_rows([place for place, row in expected.rows.rows.items() if row[at] == 1 and place in matched])
+    expected.rows.delete_at([place for place, row in expected.rows.rows.items() if row[at] == 1 and place in matched])
 
 
 def _overwrite(expected: Expected) -> None:

@@ -103,7 +103,9 @@ def test_given_late_rows_when_merged_by_ordering_then_the_highest_stands_across_
 
     assert rows(table, "id", "city") == expected
     table.delete("id = 1")
-    table.upsert(frame(spark, [(1, "a", "reborn", 0)]))
+    table.upsert(frame(spark, [(1, "a", "late again", 5)]))
+    assert rows(table, "id", "city") == expected[1:]
+    table.upsert(frame(spark, [(1, "a", "reborn", 6)]))
     table.compact(mode="quick")
     assert rows(table, "id", "city") == [(1, "reborn"), *expected[1:]]
     table.compact()

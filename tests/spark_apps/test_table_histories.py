@@ -151,6 +151,7 @@ class History:
             list(definition.partition_by), definition.ordering_column, definition.merge_by, shape.record_index,
         )  # fmt: skip
         self.model.committed(self.table.version)
+        self.days: list[list[tuple[Row, bool]]] = []
         self.exact = 0
         """After how many steps the log knew the number of rows."""
 
@@ -177,6 +178,8 @@ class History:
     def step(self) -> str:
         steps = ["upsert"] * 4 + ["insert", "delete_keys", "delete_rows", "delete_where", "compact", "quick",
                  "restore", "overwrite", "rescale", "drop_partition"]  # fmt: skip
+        if self.model.merge_by == "ordering":
+            steps += ["upsert_deleted"] * 3 + ["replay"] * 2 + ["delete_until"]
         name = self.random.choice(steps)
         getattr(self, name)()
         if self.table.version not in self.model.versions:
@@ -187,6 +190,37 @@ class History:
         rows = self.batch()
         self.table.upsert(self.frame(rows))
         self.model.upsert(rows)
+
+    def upsert_deleted(self) -> None:
+        """Rows, some of them deletes; each key once."""
+        rows = list({self.model.identity(row)[1]: row for row in self.batch()}.values())
+        self.days.append([(row, self.random.random() < 0.5) for row in rows])
+        self.deliver(self.days[-1])
+
+    def replay(self) -> None:
+        """Deliver again what was delivered before."""
+        if self.days:
+            self.deliver(self.random.choice(self.days))
+
+    def deliver(self, day: list[tuple[Row, bool]]) -> None:
+        columns = ", ".join(f"{name} {kind}" for name, kind in self.shape.columns)
+        rows = frame(self.spark, [(*row, gone) for row, gone in day], f"{columns}, gone boolean")
+        receipt, late = self.table.upsert(rows, deleted="gone"), 0
+        for row, gone in day:
+            if gone:
+                self.model.delete_ahead(row)
+            else:
+                self.model.upsert([row])
+                late += self.model.late
+        assert receipt.metrics.get("late", 0) == late
+
+    def delete_until(self) -> None:
+        until, low = self.random.randrange(6), self.random.randrange(800)
+        self.table.delete(f"v >= {low} AND v < {low + 150}", until=until)
+        at = self.model.names.index("v")
+        for identity, row in list(self.model.rows.items()):
+            if low <= int(row[at]) < low + 150:
+                self.model.delete(identity, (True, until))
 
     def insert(self) -> None:
         rows = self.batch(3)
@@ -209,7 +243,7 @@ class History:
             sorted(self.model.rows.values(), key=repr), min(3, len(self.model.rows))
         )
         self.table.delete(self.frame(rows))
-        self.model.delete_rows([self.model.identity(row) for row in rows])
+        self.model.delete_batch(rows)
 
     def delete_where(self) -> None:
         low = self.random.randrange(800)
@@ -225,7 +259,7 @@ class History:
     def restore(self) -> None:
         version = self.random.choice(sorted(self.model.versions))
         self.table.restore(version)
-        self.model.rows = dict(self.model.versions[version])
+        self.model.rows, self.model.deleted = dict(self.model.versions[version]), dict(self.model.deleted_in[version])
 
     def overwrite(self) -> None:
         rows = self.batch(5)
@@ -242,7 +276,7 @@ class History:
             path = self.random.choice(sorted(self.table.partitions))
             values = self.table._state.partitions[path].values
             self.table.drop_partition(path)
-            self.model.delete_rows(
+            self.model.remove(
                 [at for at in self.model.rows if tuple(None if v is None else str(v) for v in at[0]) == values]
             )
 

@@ -61,6 +61,7 @@ MEANINGS: dict[str, list[tuple[Any, Any]]] = {
     "schema": [("id bigint, s string", "id bigint, s string")],
     "retain_versions": [WHOLE],
     "retain_hours": [SECONDS],
+    "tombstones": [FALSE, TRUE],
     "version": [WHOLE],
     "format": [("csv", "csv")],
     "options": [({"header": True, "sep": "|"}, {"header": "true", "sep": "|"})],
@@ -127,6 +128,7 @@ MEANINGS: dict[str, list[tuple[Any, Any]]] = {
 OF_SOME: dict[tuple[str, str], list[tuple[Any, Any]]] = {
     ("VerifyIndexOperator", "index"): [("by_city", ["by_city"]), (["a", "b"], ["a", "b"])],
     ("TableCommitTrigger", "after"): [WHOLE],
+    ("WriteTableOperator", "until"): [TEXT, (7, "7")],
     ("IncrementalRefreshOperator", "mode"): [("incremental", "incremental"), ("full", "full")],
 }
 

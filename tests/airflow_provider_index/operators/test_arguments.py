@@ -85,6 +85,8 @@ def test_files_are_read_by_options_that_spark_understands() -> None:
         ({"operation": "upsert"}, "nothing to write"),
         ({"operation": "upsert", "sql": "a", "where": "id = 1"}, "takes no predicate"),
         ({"operation": "insert", "sql": "a", "deleted": "gone"}, "takes no 'deleted'"),
+        ({"operation": "upsert", "sql": "a", "until": "7"}, "takes no 'until'"),
+        ({"batches": [{"operation": "insert", "sql": "a", "until": "7"}]}, "takes no 'until'"),
         ({"batches": [{"sql": "a", "table": "other"}]}, "no 'table'"),
         ({"operation": "delete_repeated_keys", "source": "/files"}, "takes no rows"),
         ({"operation": "delete_repeated_keys", "sql": "a"}, "takes no rows"),

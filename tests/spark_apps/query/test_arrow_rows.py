@@ -5,12 +5,14 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from msgspec import structs
 from pyarrow import orc
 
 from spark_apps.mergetree.tree import DELETED
@@ -19,6 +21,7 @@ from spark_apps.query.parsing import parse_predicate
 from spark_apps.query.predicates import Predicate
 from spark_apps.storage.errors import StorageError, UnsupportedSource
 from spark_apps.timeline.files import DataFile
+from spark_apps.timeline.model import ORDERED, TOMBSTONES_TREE
 
 TYPES = {"k": "string", "o": "double", "v": "int", "tags": "array<int>"}
 SCHEMA = pa.schema([("k", pa.string()), ("o", pa.float64()), ("v", pa.int32()), ("tags", pa.list_(pa.int32()))])
@@ -98,6 +101,46 @@ def test_given_random_commits_over_a_base_then_the_rows_are_those_of_the_model(
                 wanted = {key: row for key, row in rows.items() if satisfies(row, where)}
                 assert exact == shown(wanted), f"seed {seed}: {where}"
                 assert set(exact) <= set(some) <= set(shown(rows)), f"seed {seed}: {where}"
+
+
+def play_events(rows: dict[str, Row], deleted: dict[str, float], batch: list[Row], ordered: bool) -> None:
+    """Deletes have an ordering, but for those of old files: these remove what there is."""
+    for row in batch:
+        key, there, order = row["k"], rows.get(row["k"]), as_number(row["o"])
+        if row[DELETED]:
+            if not ordered or row["o"] is None or there is None or as_number(there["o"]) <= order:
+                rows.pop(key, None)
+            if ordered and row["o"] is not None:
+                deleted[key] = max(deleted.get(key, row["o"]), row["o"], key=as_number)
+        elif (key in deleted and order <= as_number(deleted[key])) or (there and order < as_number(there["o"])):
+            continue
+        else:
+            rows[key] = row
+
+
+def test_given_deletes_with_an_ordering_in_deltas_and_beside_a_base_then_the_highest_event_of_each_key_stands(
+    tmp_path: Path,
+) -> None:
+    for seed in range(40):
+        chance, rows, deleted, files = random.Random(seed), dict[str, Row](), dict[str, float](), []
+        for place in range(chance.randint(2, 6)):
+            batch, ordered = changes(chance, place), chance.random() < 0.8
+            play_events(rows, deleted, batch, ordered)
+            if place == 0 and rows and chance.random() < 0.7:
+                files = [write(tmp_path / f"{seed}-base", list(rows.values()), place, "base")]
+                beside: list[Row] = [
+                    {"k": key, "o": order, "v": None, "tags": None, DELETED: True} for key, order in deleted.items()
+                ]
+                if beside:
+                    kept = write(tmp_path / f"{seed}-kept", beside, 0, "delta")
+                    files.append(replace(kept, file=structs.replace(kept.file, tree=TOMBSTONES_TREE)))
+            else:
+                delta = write(tmp_path / f"{seed}-{place}", batch, place, "delta")
+                extra = {ORDERED: True} if ordered else None
+                files.append(replace(delta, file=structs.replace(delta.file, extra=extra)))
+        assert read(files, shape("o")) == shown(rows), f"seed {seed}"
+        some = read(files, shape("o", predicate=parse_predicate("k = 'k3'", TYPES)))
+        assert set(shown({key: row for key, row in rows.items() if key == "k3"})) <= set(some) <= set(shown(rows))
 
 
 def satisfies(row: Row, where: str) -> bool:

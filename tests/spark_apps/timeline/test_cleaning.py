@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from spark_apps.storage.errors import AttemptAborted, DrainTimeout, LogDamaged
+from spark_apps.storage.errors import AttemptAborted, DrainTimeout, LogDamaged, StopWriteWindowOpen
 from spark_apps.timeline import cleaning, windows
+from spark_apps.timeline.features import ORDERED_DELETES
+from spark_apps.timeline.limits import TOMBSTONE_DAYS
+from spark_apps.timeline.model import DATA_TREE, KEPT, TOMBSTONES_TREE, AddFile, Write, group_scope
 from spark_apps.timeline.restore import restore
 from spark_apps.timeline.transactions import abort, attempts, resume
 from tests.simulation import work
@@ -213,3 +216,53 @@ def test_the_checksum_beside_a_file_stays_as_long_as_the_file(job: work.Job) -> 
     kept = sorted(key.rpartition("/")[2] for key in job.world.objects.bodies if key.startswith("data/v2.1/"))
     assert data_files(job) == {"v2.1"}
     assert len(kept) == 2 and kept[0] == f".{kept[1]}.crc"
+
+
+def keep_deletes(job: work.Job, txn: str, rows: int) -> str:
+    """Commits a file that keeps the orderings of deletes beside a base, and returns its path."""
+    transaction = job.begin("compact", txn)
+    path = transaction.data_folder("tombstones") + "/kept.parquet"
+    job.store.put(path, b"kept")
+    beside = AddFile(
+        TOMBSTONES_TREE, A, "0", path, "delta", rows, 4, None, rows, len(txn), {KEPT: job.world.objects.now}
+    )
+    transaction.commit([beside], writes=[Write(group_scope(A, "0"), "fold")])
+    return path
+
+
+def test_given_orderings_of_deletes_then_a_cleaning_drops_them_when_their_time_is_over_or_when_it_is_asked_to(
+    job: work.Job, world: work.World
+) -> None:
+    upsert(job, "one", k0=1)
+    first = keep_deletes(job, "first", 3)
+    head = job.timeline.refresh()
+    assert (head.reader_features, head.writer_features) == ((ORDERED_DELETES,), (ORDERED_DELETES,))
+    world.objects.now += TOMBSTONE_DAYS * 86400 - 1
+    second = keep_deletes(job, "second", 2)
+    clean_all = {"retain_versions": 1, "retain_seconds": 0.0, "presumed_dead_seconds": 1e12}
+
+    receipt = cleaning.clean(job.timeline, **clean_all)  # type: ignore[arg-type]
+    assert receipt.metrics["tombstones_dropped"] == 0 and {first, second} <= world.objects.bodies.keys()
+    world.objects.now += 1
+    assert cleaning.plan(job.timeline).tombstones == 3
+    receipt = cleaning.clean(job.timeline, **clean_all)  # type: ignore[arg-type]
+    assert receipt.metrics["tombstones_dropped"] == 3 and first not in world.objects.bodies
+    receipt = cleaning.clean(job.timeline, tombstones=True, **clean_all)  # type: ignore[arg-type]
+    assert receipt.metrics["tombstones_dropped"] == 2
+    assert job.timeline.head.files(TOMBSTONES_TREE) == [] and len(job.timeline.head.files(DATA_TREE)) == 1
+    world.objects.now += 1  # here no time passes by itself, and the version before ended just now
+    cleaning.clean(job.timeline, **clean_all)  # type: ignore[arg-type]
+    assert second not in world.objects.bodies
+
+
+def test_given_a_window_of_another_then_orderings_of_deletes_stay_and_to_drop_them_all_is_refused(
+    job: work.Job,
+) -> None:
+    upsert(job, "one", k0=1)
+    keep_deletes(job, "first", 3)
+    windows.open_window(job.timeline, "another", seconds=1e7, at_most=1e7)
+    job.world.objects.now += TOMBSTONE_DAYS * 86400
+
+    assert cleaning.clean(job.timeline).metrics["tombstones_dropped"] == 0
+    with pytest.raises(StopWriteWindowOpen):
+        cleaning.clean(job.timeline, tombstones=True)
