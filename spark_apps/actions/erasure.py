@@ -23,6 +23,7 @@ from spark_apps.mergetree.tree import Snapshot
 from spark_apps.query.parsing import parse_predicate
 from spark_apps.query.predicates import Comparison, In, Predicate, walk
 from spark_apps.storage.errors import InvalidPredicate, LakeIndexError, ObjectNotFound
+from spark_apps.storage.parquet_files import open_file, read_footer
 from spark_apps.storage.printing import Grid, Printed, View, size
 from spark_apps.storage.store import ObjectInfo, ObjectStore, RangedFile
 from spark_apps.timeline.files import DataFile
@@ -353,20 +354,17 @@ class _Search:
     # --- Parquet
 
     def _parquet(self, opened: RangedFile, hits: Hits) -> None:
-        import pyarrow.parquet as pq
-
-        opened.seek(0)
-        first = pq.ParquetFile(opened)
+        metadata = read_footer(opened)
         # With its dictionary a column also shows values that no row has any more.
-        leaves = [first.metadata.schema.column(number) for number in range(first.metadata.num_columns)]
+        leaves = [metadata.schema.column(number) for number in range(metadata.num_columns)]
         texts = [leaf.path for leaf in leaves if leaf.physical_type == "BYTE_ARRAY"]
-        file = pq.ParquetFile(opened, metadata=first.metadata, read_dictionary=texts)
+        file = open_file(opened, metadata, read_dictionary=texts)
         for batch in file.iter_batches(_BATCH_ROWS, use_threads=False):
             for name, column in zip(batch.schema.names, batch.columns, strict=True):
                 for leaf in _leaves(column):
                     self._leaf(name, leaf, hits)
-        if first.metadata.metadata:
-            self._text(b"\n".join(first.metadata.metadata.values()), "text", hits)
+        if metadata.metadata:
+            self._text(b"\n".join(metadata.metadata.values()), "text", hits)
 
     def _leaf(self, column: str, values: Any, hits: Hits) -> None:
         import pyarrow as pa

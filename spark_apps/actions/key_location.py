@@ -64,6 +64,7 @@ from spark_apps.mergetree.times import InexactTimes, exact
 from spark_apps.mergetree.tree import DELETED, GROUP_ID, LINEAGE, ROW, FileGroups, Snapshot, Tree
 from spark_apps.storage.arrow_keys import last_matches, number_rows
 from spark_apps.storage.errors import ConcurrentWrite, LakeIndexError, StorageError
+from spark_apps.storage.parquet_files import open_file
 from spark_apps.timeline.files import DataFile, GroupKey, Positions, positions_path
 from spark_apps.timeline.model import (
     NEW_KEYS,
@@ -346,11 +347,10 @@ def opened_file(snapshot: Snapshot, file: DataFile) -> Iterator[Any]:
     :raises StorageError: naming the file, if it cannot be read in the block.
     """
     import pyarrow as pa
-    import pyarrow.parquet as pq
 
     try:
         path = snapshot.store.spark_path(file.path).removeprefix("file://")
-        with pq.ParquetFile(path, page_checksum_verification=True, coerce_int96_timestamp_unit="us") as opened:
+        with open_file(path) as opened:
             yield opened
     except (pa.ArrowException, OSError) as error:
         raise StorageError(

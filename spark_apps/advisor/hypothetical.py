@@ -69,6 +69,7 @@ from spark_apps.query.explain import Explanation, explain_plan
 from spark_apps.query.planning import ParsedPredicateProbe, ReadPlan, Shuffle, plan_read
 from spark_apps.query.predicates import Predicate, of_columns
 from spark_apps.storage.errors import InvalidInput, UnsupportedSource
+from spark_apps.storage.parquet_files import read_footer
 from spark_apps.storage.store import WHOLE_BYTES
 from spark_apps.timeline.files import DataFile, GroupKey, lowest_plain_file
 from spark_apps.timeline.model import DATA_TREE, IndexDefinition
@@ -630,9 +631,6 @@ def _sampled_covering(context: IndexContext, sample: Sample, size: int) -> list[
 
     :param size: bytes that it would hold, for columns that only Spark reads rightly.
     """
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
     snapshot, definition = context.snapshot, context.definition
     held, shards = held_columns(context.table, definition), definition.shards
     try:
@@ -650,7 +648,7 @@ def _sampled_covering(context: IndexContext, sample: Sample, size: int) -> list[
         times = max(1.0, sum(map(estimated_rows, indexable(snapshot).values())) / len(rows))
         more = _times_more_values(rows.column(first), times)
         # Of the column that entries are ordered by, equal values lie side by side and take hardly more than one.
-        for name, taken in column_bytes(pq.read_metadata(pa.BufferReader(body))).items():
+        for name, taken in column_bytes(read_footer(body)).items():
             columns[name] = taken * len(rows) / len(some) * (more if name == first.lower() else times)
         size = round(sum(columns.values()))
         by_bucket = None if definition.properties.get(LAYOUT) == "ranges" else rows_by_bucket(tree, rows, shards)

@@ -33,6 +33,7 @@ from spark_apps.mergetree.integrity import seal
 from spark_apps.mergetree.schema import column_types
 from spark_apps.mergetree.tree import GROUP_ID, Snapshot, Tree
 from spark_apps.mergetree.write_here import order_of
+from spark_apps.storage.parquet_files import group_rows, read_footer
 from spark_apps.storage.store import ObjectStore
 from spark_apps.timeline.files import DataFile
 from spark_apps.timeline.model import IndexDefinition
@@ -238,8 +239,6 @@ def covering_files(context: IndexContext, sample: Sample) -> list[CoveringFile] 
     :raises UnsupportedSource: naming what only Spark's own reader reads rightly.
     """
     import numpy as np
-    import pyarrow as pa
-    import pyarrow.parquet as pq
 
     snapshot, definition = context.snapshot, context.definition
     rows = entries_to_hold(context, sample, sample.with_columns(snapshot, held_columns(context.table, definition)))
@@ -253,9 +252,9 @@ def covering_files(context: IndexContext, sample: Sample) -> list[CoveringFile] 
     files = []
     for bucket, part in _split(rows, np.sort(buckets)).items():
         body = packed(snapshot, tree, part)
-        metadata = pq.read_metadata(pa.BufferReader(body))
+        metadata = read_footer(body)
         file = _file(snapshot, tree, "", str(bucket), len(part), len(body))
-        counts = tuple(metadata.row_group(number).num_rows for number in range(metadata.num_row_groups))
+        counts = group_rows(metadata)
         schema = metadata.schema.to_arrow_schema()
         footer = BlockFile(file, file.path, "parquet", len(counts), counts, metadata, schema)
         files.append(CoveringFile(str(bucket), len(body), column_bytes(metadata), ranges_of(footer, indexed)))

@@ -14,6 +14,7 @@ from spark_apps.mergetree.spark_utils import setting
 from spark_apps.mergetree.tree import Snapshot, Tree
 from spark_apps.mergetree.write import without_dictionary
 from spark_apps.mergetree.write_here import CODECS, PAGE_BYTES, footer_metadata, parquet_options, with_statistics
+from spark_apps.storage.parquet_files import column_chunks, read_footer
 from spark_apps.storage.parquet_statistics import column_name
 
 _PAGE_ROWS = 8192
@@ -93,7 +94,7 @@ def _paths(field: Any) -> list[str]:
         return [field.name]
     sink = pa.BufferOutputStream()
     pq.write_table(pa.schema([field]).empty_table(), sink)
-    schema = pq.read_metadata(pa.BufferReader(sink.getvalue())).schema
+    schema = read_footer(sink.getvalue()).schema
     return [schema.column(number).path for number in range(len(schema))]
 
 
@@ -143,14 +144,9 @@ def _page_rows(width: float) -> int:
 
 def _column_bytes(rows: Any, options: dict[str, Any], *, dictionaries: bool = True) -> list[int]:
     """Return what each column takes of some rows that are packed as one row group, perhaps without its dictionary."""
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    metadata = pq.read_metadata(pa.BufferReader(_written(rows, options, [len(rows)])))
-    group = metadata.row_group(0)
+    metadata = read_footer(_written(rows, options, [len(rows)]))
     sizes = dict.fromkeys(rows.column_names, 0)
-    for number in range(group.num_columns):
-        chunk = group.column(number)
+    for number, chunk in enumerate(column_chunks(metadata, 0)):
         size = chunk.total_compressed_size
         if not dictionaries and chunk.has_dictionary_page:
             size -= chunk.data_page_offset - chunk.dictionary_page_offset

@@ -28,6 +28,7 @@ from spark_apps.mergetree.schema import column_share
 from spark_apps.mergetree.spark_utils import cores
 from spark_apps.mergetree.tree import Snapshot, Tree
 from spark_apps.storage.errors import InvalidInput, StorageError
+from spark_apps.storage.parquet_files import column_chunks
 from spark_apps.storage.parquet_statistics import column_name
 from spark_apps.storage.printing import ALL_ROWS, Grid, Printed, View, counted, size, span
 from spark_apps.timeline.files import DataFile, GroupKey
@@ -827,9 +828,7 @@ def _dictionary_bytes(footer: BlockFile, names: Sequence[str]) -> int:
     total = 0
     stored_names = {footer.held(name) for name in names}
     for block in range(footer.blocks):
-        group = footer.parsed.row_group(block)
-        for number in range(group.num_columns):
-            chunk = group.column(number)
+        for number, chunk in enumerate(column_chunks(footer.parsed, block)):
             if column_name(footer.parsed.schema.column(number)) in stored_names:
                 start = chunk.dictionary_page_offset
                 total += chunk.total_compressed_size if start is None else max(0, chunk.data_page_offset - start)

@@ -20,7 +20,7 @@ from typing import Any, Literal
 import msgspec
 
 from spark_apps.storage import errors
-from spark_apps.storage.documents import prepare
+from spark_apps.storage.documents import decode, prepare
 from spark_apps.storage.errors import EnvironmentMismatch, JobFailed, LakeIndexError
 from spark_apps.storage.secrets import hide, hide_all, known_secrets
 
@@ -160,9 +160,11 @@ def decode_outcome(data: bytes) -> Outcome:
     """Return the outcome in these bytes.
 
     :raises EnvironmentMismatch: if it is of a newer format.
+    :raises LogDamaged: if they are no outcome.
     """
-    _check_format(msgspec.json.decode(data, type=dict).get("format", FORMAT))
-    return msgspec.json.decode(data, type=Outcome)
+    what, hint = "What the Spark app answered", "Look into the table's log and the app's for how it ended."
+    _check_format(decode(data, dict, what, hint=hint).get("format", FORMAT))
+    return decode(data, Outcome, what, hint=hint)
 
 
 def encode_job(job: Job) -> bytes:

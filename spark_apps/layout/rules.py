@@ -133,7 +133,7 @@ class _Bound:
         if isinstance(self.value, str):
             return text
         if isinstance(self.value, decimal.Decimal):
-            return decimal.Decimal(text) if _NUMBER.fullmatch(text) else None
+            return _number(text) if _NUMBER.fullmatch(text) else None
         return _moment(text)
 
     @property
@@ -224,11 +224,22 @@ def _value(expression: str, kind: str, text: str) -> dt.datetime | decimal.Decim
     if kind == "text":
         return text.replace("''", "'")
     if kind == "number":
-        return decimal.Decimal(text)
+        number = _number(text)
+        if number is None:
+            raise _no_range(expression, f"there is no number {text[:50]}")
+        return number
     moment = _moment(text)
     if moment is None:
         raise _no_range(expression, f"there is no {text}")
     return moment
+
+
+def _number(text: str) -> decimal.Decimal | None:
+    """Return a number; ``None`` for one beyond all that Python knows, as 1e99999999999999999999."""
+    try:
+        return decimal.Decimal(text)
+    except decimal.InvalidOperation:
+        return None
 
 
 def _moment(text: str) -> dt.datetime | None:

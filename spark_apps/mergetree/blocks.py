@@ -33,6 +33,7 @@ from spark_apps.mergetree.spark_utils import cores, inline, with_columns
 from spark_apps.mergetree.spark_versions import from_arrow
 from spark_apps.mergetree.tree import GROUP_ID, LINEAGE, Snapshot, Tree
 from spark_apps.storage.errors import StorageError
+from spark_apps.storage.parquet_files import column_chunk, column_chunks, group_rows, open_file
 from spark_apps.storage.parquet_statistics import bounds_of, column_name, flat_columns
 from spark_apps.storage.store import HADOOP_SCHEMES, RangedFile, open_by_address
 from spark_apps.timeline.files import DataFile
@@ -42,15 +43,6 @@ BlockFormat = Literal["parquet", "orc"]
 _THREADS = 16
 _FORMATS: dict[str, BlockFormat] = {"parquet": "parquet", "delta": "parquet", "iceberg": "parquet", "orc": "orc"}
 _MOMENTS = ("date", "timestamp", "timestamp_ntz")
-_FOOTER_READ = 64 * 1024
-"""Arrow reads so many bytes first, from the end."""
-
-_END = 8
-"""Bytes of the length of a Parquet footer, and of the mark behind it."""
-
-_SIGNATURE = 28
-"""Bytes of the signature of a footer, which its length counts and its metadata does not."""
-
 _SPARK_VERSION = b"org.apache.spark.version"
 """Key of the version of Spark that wrote a file."""
 
@@ -114,13 +106,12 @@ class BlockFile:
             return round(self.file.bytes * len(wanted) / max(1, self.blocks))
         names, schema = {self.held(name) for name in columns}, self.parsed.schema
         leaves = [n for n in range(len(schema)) if column_name(schema.column(n)) in names]
-        groups = [self.parsed.row_group(block) for block in wanted]
-        return sum(group.column(n).total_compressed_size for group in groups for n in leaves)
+        return sum(column_chunk(self.parsed, block, n).total_compressed_size for block in wanted for n in leaves)
 
     def statistics(self, block: int, name: str) -> Any:
         """Return the statistics of a column in a block, as pyarrow gives them; ``None`` where there are none."""
         leaf = self._flat_columns.get(self.held(name) or "") if self.format == "parquet" else None
-        return None if leaf is None else self.parsed.row_group(block).column(leaf).statistics
+        return None if leaf is None else column_chunk(self.parsed, block, leaf).statistics
 
     def exact(self, columns: Mapping[str, str]) -> bool:
         """Tell whether Arrow reads these columns (name -> Spark type) as Spark does."""
@@ -273,10 +264,9 @@ def column_bytes(metadata: Any) -> dict[str, int]:
     """
     sizes: dict[str, int] = {}
     for number in range(metadata.num_row_groups):
-        group = metadata.row_group(number)
-        for leaf in range(group.num_columns):
+        for leaf, chunk in enumerate(column_chunks(metadata, number)):
             name = column_name(metadata.schema.column(leaf)).lower()
-            sizes[name] = sizes.get(name, 0) + group.column(leaf).total_compressed_size
+            sizes[name] = sizes.get(name, 0) + chunk.total_compressed_size
     return sizes
 
 
@@ -312,7 +302,7 @@ def _read(file: DataFile, form: BlockFormat, address: str, options: Mapping[str,
         if form == "orc":
             return BlockFile(file, address, form, reader.nstripes, (), reader, reader.schema)
         metadata = reader.metadata
-        rows = tuple(metadata.row_group(n).num_rows for n in range(metadata.num_row_groups))
+        rows = group_rows(metadata)
         return BlockFile(file, address, form, len(rows), rows, metadata, reader.schema_arrow)
     except (pa.ArrowException, OSError) as error:
         reason = str(error).strip().split("\n")[0]
@@ -343,37 +333,14 @@ def open_blocks(
     :param metadata: of a Parquet file whose footer was read before.
     :raises OSError: here or while it is read.
     """
-    import pyarrow as pa
-
     ranged = open_by_address(address, size, options, etag)
+    if form != "orc":
+        return open_file(ranged, metadata), ranged
+    import pyarrow as pa
+    from pyarrow import orc
+
     whole = ranged.whole
-    file = pa.PythonFile(ranged, mode="r") if whole is None else pa.BufferReader(whole)  # which needs no Python
-    if form == "orc":
-        from pyarrow import orc
-
-        return orc.ORCFile(file), ranged
-    import pyarrow.parquet as pq
-
-    if metadata is None and whole is None:
-        ranged.tail(_FOOTER_READ)
-    reader = pq.ParquetFile(
-        file,
-        metadata=metadata,
-        pre_buffer=False,
-        page_checksum_verification=True,
-        coerce_int96_timestamp_unit="us",
-    )
-    if metadata is None and _is_signed(reader.metadata, ranged.tail(_END)):
-        raise OSError("columns of it are encrypted, and there is no key")
-    return reader, ranged
-
-
-def _is_signed(metadata: Any, end: bytes) -> bool:
-    """Tell whether the footer of a Parquet file has a signature, and so columns that are encrypted.
-
-    It can be read nevertheless; but Arrow ends the process that asks it for such a column.
-    """
-    return int.from_bytes(end[:4], "little") - metadata.serialized_size == _SIGNATURE
+    return orc.ORCFile(pa.PythonFile(ranged, mode="r") if whole is None else pa.BufferReader(whole)), ranged
 
 
 def match_column_name(names: Sequence[str], name: str) -> str | None:

@@ -24,6 +24,7 @@ import xxhash
 from spark_apps.mergetree.pyspark_names import T
 from spark_apps.mergetree.tree import Snapshot, Tree
 from spark_apps.storage.errors import ObjectNotFound, StorageError
+from spark_apps.storage.parquet_files import column_chunks, footer_in, open_file
 from spark_apps.storage.store import ObjectInfo, ObjectStore, RangedFile
 from spark_apps.timeline.files import DataFile
 from spark_apps.timeline.model import DATA_TREE, AddFile
@@ -100,16 +101,12 @@ def check_seal(file: RangedFile, extra: Mapping[str, Any] | None) -> None:
 
 def _data_end(footer: bytes) -> int:
     """Return where the pages of a file end, and its page index begins if it has one."""
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    metadata = pq.read_metadata(pa.BufferReader(footer))
+    metadata = footer_in(footer)
     if not metadata.num_row_groups:
         return 4  # behind the mark that a file begins with
-    last = metadata.row_group(metadata.num_row_groups - 1)
-    chunks = [last.column(n) for n in range(last.num_columns)]
     return max(
-        (chunk.dictionary_page_offset or chunk.data_page_offset) + chunk.total_compressed_size for chunk in chunks
+        (chunk.dictionary_page_offset or chunk.data_page_offset) + chunk.total_compressed_size
+        for chunk in column_chunks(metadata, metadata.num_row_groups - 1)
     )
 
 
@@ -289,13 +286,12 @@ def count_duplicates(store: ObjectStore, tree: Tree, files: Sequence[AddFile], k
 
 def _count_in_file(store: ObjectStore, file: AddFile, names: Sequence[str]) -> int:
     import pyarrow as pa
-    import pyarrow.parquet as pq
 
     duplicates, previous = 0, None
     try:
         path = store.spark_path(file.path).removeprefix("file://")
         # Times that Arrow takes for others are equal if they were.
-        with pq.ParquetFile(path, coerce_int96_timestamp_unit="us") as opened:
+        with open_file(path) as opened:
             for batch in opened.iter_batches(_BATCH_ROWS, columns=list(names), use_threads=False):
                 columns = [batch.column(name) for name in names]
                 duplicates += _count_equal([column[1:] for column in columns], [column[:-1] for column in columns])

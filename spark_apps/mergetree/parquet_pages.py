@@ -19,7 +19,9 @@ from spark_apps.mergetree.blocks import access_options, on_driver_alone, open_bl
 from spark_apps.mergetree.integrity import Identity, identity_of
 from spark_apps.mergetree.spark_utils import cores, inline
 from spark_apps.mergetree.tree import Snapshot
-from spark_apps.storage.parquet_headers import struct, varint
+from spark_apps.storage.parquet_files import column_chunk
+from spark_apps.storage.parquet_headers import MOST_PAGE_BYTES, page_header
+from spark_apps.storage.thrift import varint
 from spark_apps.timeline.files import DataFile
 
 _DATA_PAGE = 0
@@ -55,7 +57,7 @@ class Chunk:
 
         :raises NotPlain: if it is known from the footer that it cannot be read here.
         """
-        column, schema = metadata.row_group(group).column(index), metadata.schema.column(index)
+        column, schema = column_chunk(metadata, group, index), metadata.schema.column(index)
         physical, codec = column.physical_type, column.compression
         is_supported = physical in _INTEGERS or physical == "BYTE_ARRAY"
         if (
@@ -91,13 +93,12 @@ class Chunk:
         """
         headers, position, rows = [], 0, 0
         while position < len(data):
-            header, body = struct(data, position)
+            header, body, position = page_header(data, position)
             data_header = header.get(5)
-            if header.get(1) != _DATA_PAGE or data_header is None or data_header[2] != _PLAIN:
+            if header[1] != _DATA_PAGE or data_header is None or data_header[2] != _PLAIN:
                 raise NotPlain
-            position = body + header[3]
-            if position > len(data):
-                raise OSError("a page ends behind its column")
+            if header[2] > MOST_PAGE_BYTES:
+                raise OSError(f"a page of it would have {header[2]:,} bytes")
             headers.append(PageHeader(body, position, data_header[1], header[2], header.get(4)))
             rows += data_header[1]
         if rows != self.rows:
@@ -143,6 +144,12 @@ class Page:
         :raises NotPlain: if there are nulls, or strings of several lengths.
         :raises OSError: if the page is damaged.
         """
+        try:
+            return self._values()
+        except (ValueError, IndexError) as error:  # fewer bytes than numbers are made of
+            raise OSError("a page of it is cut") from error
+
+    def _values(self) -> Any:
         import numpy as np
         import pyarrow as pa
 

@@ -16,13 +16,25 @@ from itertools import pairwise
 from typing import Any
 
 from spark_apps.layout.types import ColumnType
-from spark_apps.storage.parquet_headers import struct
+from spark_apps.storage.parquet_files import TAIL_BYTES, open_file
+from spark_apps.storage.parquet_footers import END_BYTES, MAGIC, FooterRefused, check_footer_bytes, footer_length
+from spark_apps.storage.parquet_headers import check_pages
 from spark_apps.storage.store import RangedFile
+from spark_apps.storage.thrift import (
+    BINARY,
+    BOOL,
+    I32,
+    I64,
+    TO_BINARY,
+    TO_I32,
+    TO_I64,
+    TO_RAW_STRUCT,
+    Struct,
+    list_of,
+    to_list,
+    to_struct,
+)
 
-TAIL_BYTES = 64 * 1024
-"""So much of the end of a file is fetched at once: mostly the footer, and the page index before it."""
-
-_MAGIC = b"PAR1"
 _REPEATED = 2
 _EPOCH = dt.date(1970, 1, 1).toordinal()
 _SPAN_BYTES = 1024 * 1024
@@ -76,13 +88,14 @@ class PagedFile:
     """
 
     def __init__(self, footer: bytes) -> None:
-        fields, elements = _footer(footer)
+        check_footer_bytes(footer, None)
+        fields, _ = _FOOTER.read(footer, 0, "its footer")
         self._created_by: bytes | None = fields.get(6)
-        self._groups: list[dict[int, Any]] = fields.get(4, [])
+        self._groups: list[dict[int, Any]] = fields[4]
         self._columns: dict[str, int] = {}
         self._elements: dict[str, bytes] = {}
         leaf, skip = 0, 0
-        for number, (element, raw) in enumerate(elements):
+        for number, (element, raw) in enumerate(fields[2]):
             children = element.get(5, 0)
             if number and not skip and not children and element.get(3) != _REPEATED:
                 name = element[4].decode()
@@ -111,11 +124,13 @@ class PagedFile:
         chunk = self._chunk(group, name)
         if chunk is None or not chunk.get(4) or not chunk.get(5):
             return None
-        locations = struct(source.range(chunk[4], chunk[4] + chunk[5]), 0)[0].get(1, [])
-        pages = tuple(_Page(one[1], one[2], one.get(3, 0)) for one in locations)
+        index, _ = _OFFSET_INDEX.read(source.range(chunk[4], chunk[4] + chunk[5]), 0, "its page index")
+        pages = tuple(_Page(one[1], one[2], one[3]) for one in index[1])
         if not pages or pages[0].first or any(one.first >= other.first for one, other in pairwise(pages)):
             return None
         starts = tuple(page.first for page in pages)
+        if starts[-1] >= self.rows(group):
+            return None
         return _Pages(pages, starts, (*starts[1:], self.rows(group)))
 
     def _chunk(self, group: int, name: str) -> dict[int, Any] | None:
@@ -156,8 +171,10 @@ class PagedFile:
             if chunk is None or decode is None or not chunk.get(6) or not chunk.get(7):
                 self._bounds_of_pages[key] = None
             else:
-                index = struct(source.range(chunk[6], chunk[6] + chunk[7]), 0)[0]
-                bounds = zip(index.get(1, []), index.get(2, []), index.get(3, []), strict=True)
+                index, _ = _COLUMN_INDEX.read(source.range(chunk[6], chunk[6] + chunk[7]), 0, "its page index")
+                if not len(index[1]) == len(index[2]) == len(index[3]):
+                    raise OSError("its page index does not speak of the same pages everywhere")
+                bounds = zip(index[1], index[2], index[3], strict=True)
                 self._bounds_of_pages[key] = [_bounds(decode, *one) for one in bounds]
         return self._bounds_of_pages[key]
 
@@ -218,18 +235,11 @@ class PagedFile:
         self, source: RangedFile, group: int, located: Mapping[str, _Pages], numbers: Mapping[str, Sequence[int]]
     ) -> dict[str, Any]:
         """Return the values of some pages of columns, one behind the other."""
-        import pyarrow as pa
-        import pyarrow.parquet as pq
-
         if not located:
             return {}
         counts = {name: sum(pages.ends[n] - pages.starts[n] for n in numbers[name]) for name, pages in located.items()}
         chosen = {name: [pages.pages[n] for n in numbers[name]] for name, pages in located.items()}
-        reader = pq.ParquetFile(
-            pa.BufferReader(self._file_of_pages(source, group, chosen, counts)),
-            page_checksum_verification=True,
-            coerce_int96_timestamp_unit="us",
-        ).reader
+        reader = open_file(self._file_of_pages(source, group, chosen, counts)).reader
         # Column by column, for each has a number of rows of its own.
         values = {name: reader.read_column(n) for n, name in enumerate(located)}
         for name, count in counts.items():
@@ -261,7 +271,7 @@ class PagedFile:
 
         :param rows: how many each column holds; they need not be as many.
         """
-        body, chunks, total = bytearray(_MAGIC), [], 0
+        body, chunks, total = bytearray(MAGIC), [], 0
         for name, of_column in pages.items():
             chunk = self._chunk(group, name)
             assert chunk is not None
@@ -272,26 +282,32 @@ class PagedFile:
             data_starts = len(body)
             for first, last in _runs(of_column):
                 body += source.range(first.offset, last.offset + last.size)
+            check_pages(body, chunk_starts, len(body), self.rows(group))
             size = len(body) - chunk_starts
             column = {
                 1: about[1], 2: about[2], 3: about[3], 4: about.get(4, 0), 5: rows[name], 6: about[6], 7: size,
                 9: data_starts, **({11: chunk_starts} if data_starts > chunk_starts else {}),
             }  # fmt: skip
-            types = {1: _I32, 2: _LIST_I32, 3: _LIST_BINARY, 4: _I32, 5: _I64, 6: _I64, 7: _I64, 9: _I64, 11: _I64}
-            metadata = _struct(column, types)
-            chunks.append(_struct({2: chunk_starts, 3: metadata}, {2: _I64, 3: _RAW_STRUCT}))
+            metadata = to_struct(column, _COLUMN_TYPES)
+            chunks.append(to_struct({2: chunk_starts, 3: metadata}, {2: TO_I64, 3: TO_RAW_STRUCT}))
             total += size
         most = max(rows.values())
-        group_bytes = _struct({1: chunks, 2: total, 3: most}, {1: _LIST_RAW_STRUCT, 2: _I64, 3: _I64})
-        root = _struct({4: b"root", 5: len(pages)}, {4: _BINARY, 5: _I32})
+        group_bytes = to_struct({1: chunks, 2: total, 3: most}, {1: to_list(TO_RAW_STRUCT), 2: TO_I64, 3: TO_I64})
+        root = to_struct({4: b"root", 5: len(pages)}, {4: TO_BINARY, 5: TO_I32})
         schema = [root, *(self._elements[name] for name in pages)]
         whole = {1: 1, 2: schema, 3: most, 4: [group_bytes]}
-        kinds = {1: _I32, 2: _LIST_RAW_STRUCT, 3: _I64, 4: _LIST_RAW_STRUCT}
+        kinds = {1: TO_I32, 2: to_list(TO_RAW_STRUCT), 3: TO_I64, 4: to_list(TO_RAW_STRUCT)}
         if self._created_by is not None:
-            whole[6], kinds[6] = self._created_by, _BINARY
-        footer = _struct(whole, kinds)
-        body += footer + binary.pack("<I", len(footer)) + _MAGIC
+            whole[6], kinds[6] = self._created_by, TO_BINARY
+        footer = to_struct(whole, kinds)
+        body += footer + binary.pack("<I", len(footer)) + MAGIC
         return body
+
+
+_COLUMN_TYPES = {
+    1: TO_I32, 2: to_list(TO_I32), 3: to_list(TO_BINARY), 4: TO_I32, 5: TO_I64, 6: TO_I64, 7: TO_I64, 9: TO_I64,
+    11: TO_I64,
+}  # fmt: skip
 
 
 def footer_bytes(source: RangedFile) -> bytes:
@@ -300,40 +316,31 @@ def footer_bytes(source: RangedFile) -> bytes:
     :raises OSError: if the file has none.
     """
     tail = source.tail(TAIL_BYTES)
-    if len(tail) < 12 or tail[-4:] != _MAGIC:
-        raise OSError("it is no Parquet file")
-    length = int.from_bytes(tail[-8:-4], "little")
-    if length + 8 > len(tail):
-        tail = source.tail(length + 8)
-    if length + 8 > len(tail):
-        raise OSError("its footer is cut")
-    return tail[-8 - length : -8]
+    length = footer_length(tail[-END_BYTES:])
+    if length + END_BYTES > len(tail):
+        tail = source.tail(length + END_BYTES)
+    if length + END_BYTES > len(tail):
+        raise FooterRefused("its footer is cut")
+    return tail[-END_BYTES - length : -END_BYTES]
 
 
-def _footer(footer: bytes) -> tuple[dict[int, Any], list[tuple[dict[int, Any], bytes]]]:
-    """Return the fields of a footer, and each element of its schema with its bytes."""
-    fields, _ = struct(footer, 0)
-    # The schema's elements once more, for their bytes: they stand behind the version, the first field.
-    position = footer.index(b"\x19", 1)
-    size = footer[position + 1] >> 4
-    position += 2
-    if size == 15:
-        size = shift = 0
-        while True:
-            byte = footer[position]
-            position += 1
-            size |= (byte & 0x7F) << shift
-            shift += 7
-            if byte < 0x80:
-                break
-    elements = []
-    for _ in range(size):
-        element, end = struct(footer, position)
-        elements.append((element, footer[position:end]))
-        position = end
-    if [element for element, _ in elements] != fields.get(2):
-        raise OSError("its schema cannot be read")
-    return fields, elements
+def _element(data: bytes, position: int) -> tuple[tuple[dict[int, Any], bytes], int]:
+    """Read an element of the schema, with its bytes."""
+    element, end = _ELEMENT.kind[1](data, position)
+    return (element, data[position:end]), end
+
+
+_ELEMENT = Struct({3: I32, 4: BINARY, 5: I32}, required=(4,))
+_COLUMN = Struct(
+    {1: I32, 2: list_of(I32), 3: list_of(BINARY), 4: I32, 5: I64, 6: I64, 7: I64, 9: I64, 11: I64},
+    required=(1, 2, 3, 4, 5, 6, 7, 9),
+)
+_CHUNK = Struct({3: _COLUMN.kind, 4: I64, 5: I32, 6: I64, 7: I32}, required=(3,))
+_ROW_GROUP = Struct({1: list_of(_CHUNK.kind), 3: I64}, required=(1, 3))
+_FOOTER = Struct({2: list_of(((12,), _element)), 4: list_of(_ROW_GROUP.kind), 6: BINARY}, required=(2, 4))
+_LOCATION = Struct({1: I64, 2: I32, 3: I64}, required=(1, 2, 3))
+_OFFSET_INDEX = Struct({1: list_of(_LOCATION.kind)}, required=(1,))
+_COLUMN_INDEX = Struct({1: list_of(BOOL), 2: list_of(BINARY), 3: list_of(BINARY)}, required=(1, 2, 3))
 
 
 def _decoder(kind: ColumnType, physical: int | None) -> Callable[[bytes], Any] | None:
@@ -390,55 +397,3 @@ def _runs(pages: Sequence[_Page]) -> list[tuple[_Page, _Page]]:
         else:
             runs.append((page, page))
     return runs
-
-
-# --- Thrift's compact protocol, written -------------------------------------------------------------------------------
-
-
-def _varint(number: int) -> bytes:
-    written = bytearray()
-    while number > 0x7F:
-        written.append(number & 0x7F | 0x80)
-        number >>= 7
-    return bytes([*written, number])
-
-
-def _zigzag(number: int) -> bytes:
-    return _varint(number << 1 if number >= 0 else (-number << 1) - 1)
-
-
-def _list(kind: int, write: Callable[[Any], bytes]) -> Callable[[Sequence[Any]], bytes]:
-    def written(values: Sequence[Any]) -> bytes:
-        size = len(values)
-        head = bytes([size << 4 | kind]) if size < 15 else bytes([0xF0 | kind]) + _varint(size)
-        return head + b"".join(map(write, values))
-
-    return written
-
-
-def _text(value: bytes) -> bytes:
-    return _varint(len(value)) + value
-
-
-_Kind = tuple[int, Callable[[Any], bytes]]
-_I32: _Kind = (5, _zigzag)
-_I64: _Kind = (6, _zigzag)
-_BINARY: _Kind = (8, _text)
-_RAW_STRUCT: _Kind = (12, bytes)
-_LIST_I32: _Kind = (9, _list(5, _zigzag))
-_LIST_BINARY: _Kind = (9, _list(8, _text))
-_LIST_RAW_STRUCT: _Kind = (9, _list(12, bytes))
-
-
-def _struct(fields: Mapping[int, Any], kinds: Mapping[int, _Kind]) -> bytes:
-    """Return the bytes of a struct.
-
-    :param kinds: how each field is written.
-    """
-    written, last = bytearray(), 0
-    for field in sorted(fields):
-        kind, write = kinds[field]
-        written.append((field - last) << 4 | kind)
-        written += write(fields[field])
-        last = field
-    return bytes(written + b"\x00")

@@ -47,6 +47,7 @@ from spark_apps.mergetree.tree import DELETED, FileGroups, Snapshot, Tree
 from spark_apps.storage.credentials import missing_file_system
 from spark_apps.storage.errors import EnvironmentMismatch, InvalidInput, InvalidSchema, StorageError, UnsupportedSource
 from spark_apps.storage.file_faults import fault_of
+from spark_apps.storage.parquet_files import column_chunk, footer_in
 from spark_apps.storage.store import ObjectStore
 from spark_apps.timeline.field_types import INDEX_FILES
 from spark_apps.timeline.files import DataFile, GroupKey, is_merged, lowest_files, replaced_rows
@@ -497,16 +498,13 @@ def count_rows(store: ObjectStore, key: str, size: int, kind: str) -> tuple[int,
 
 def _count_footer(key: str, footer: bytes, kind: str) -> tuple[int, int]:
     import pyarrow as pa
-    import pyarrow.parquet as pq
 
     try:
-        metadata = pq.read_metadata(pa.BufferReader(footer))
+        metadata = footer_in(footer)
         live_rows = metadata.num_rows
         if kind == "delta":
-            flag_chunks = [
-                metadata.row_group(n).column(metadata.num_columns - 1) for n in range(metadata.num_row_groups)
-            ]
-            live_rows = sum(flag.statistics.null_count for flag in flag_chunks)
+            flags = (column_chunk(metadata, n, metadata.num_columns - 1) for n in range(metadata.num_row_groups))
+            live_rows = sum(flag.statistics.null_count for flag in flags)
     except (pa.ArrowException, OSError, AttributeError) as error:
         raise StorageError(
             f"The file {key} that Spark just wrote cannot be read: {error}.",

@@ -28,6 +28,7 @@ from spark_apps.query.predicates import And, KeySet, Predicate, columns_of, keys
 from spark_apps.query.wanted_keys import WantedKeys
 from spark_apps.storage.errors import StorageError, UnsupportedSource
 from spark_apps.storage.file_faults import fault_of
+from spark_apps.storage.parquet_files import group_rows
 from spark_apps.storage.store import RangedFile, Rewritten, open_by_address
 from spark_apps.timeline.files import DataFile
 
@@ -261,7 +262,7 @@ class ArrowRows:
         metadata = reader.metadata
         if source_file.file.rows >= 0 and metadata.num_rows != source_file.file.rows:
             raise OSError(f"it has {metadata.num_rows:,} rows, and the log says {source_file.file.rows:,}")
-        rows = tuple(metadata.row_group(n).num_rows for n in range(metadata.num_row_groups))
+        rows = group_rows(metadata)
         return BlockFile(
             source_file.file, source_file.address, "parquet", len(rows), rows, metadata, reader.schema_arrow
         )

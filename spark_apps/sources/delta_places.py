@@ -7,7 +7,6 @@ changed meanwhile is read anew. No Spark.
 
 from __future__ import annotations
 
-import io
 import os
 import re
 from collections.abc import Callable, Iterable, Iterator
@@ -21,6 +20,7 @@ import msgspec
 
 from spark_apps.storage.documents import decode, prepare
 from spark_apps.storage.errors import StorageUnavailable, UnsupportedSource, VersionNotFound
+from spark_apps.storage.parquet_files import open_file
 from spark_apps.storage.printing import printable
 from spark_apps.storage.store import ObjectInfo, Store
 from spark_apps.timeline.allowed_sources import Folder
@@ -210,10 +210,9 @@ def _of_lines(body: bytes, what: str) -> Iterator[_Action]:
 def _of_parquet(body: bytes, what: str) -> Iterator[_Action]:
     """Yield the actions of a checkpoint that name a place, of no other column than those that do."""
     import pyarrow as pa
-    import pyarrow.parquet as pq
 
     try:
-        opened = pq.ParquetFile(io.BytesIO(body))
+        opened = open_file(body)
         names = _columns(opened.schema_arrow)
         if not names:
             return

@@ -19,6 +19,7 @@ from msgspec.structs import replace
 from spark_apps.mergetree.external_files import THROUGH, VALUES, WHY
 from spark_apps.mergetree.write import count_rows
 from spark_apps.storage.errors import StorageError, UnsupportedSource
+from spark_apps.storage.parquet_files import read_columns
 from spark_apps.storage.store import Store
 from spark_apps.timeline.model import DATA_TREE, UNKNOWN_ROWS, AddFile, Field
 
@@ -150,12 +151,11 @@ def read_parquet(path: str, options: Mapping[str, Any] | None) -> Any:
     :raises StorageError: if a file is damaged, or was rewritten since it was listed.
     """
     import pyarrow as pa
-    import pyarrow.parquet as pq
 
     head, _, name = path.rpartition("/")
     try:
-        return pq.read_table(pa.BufferReader(Store(head.removeprefix("file://"), options).get(name)))
-    except pa.ArrowException as error:
+        return read_columns(Store(head.removeprefix("file://"), options).get(name))
+    except (pa.ArrowException, OSError) as error:
         raise StorageError(f"The file {path} cannot be read: {error}.", outcome="Nothing was changed.") from error
 
 

@@ -13,6 +13,8 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any
 
+from spark_apps.storage.parquet_files import column_chunk
+
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
@@ -85,8 +87,8 @@ def column_bounds(metadata: Any, leaf: int) -> Bounds | None:
 
     :param metadata: of the file, as :mod:`pyarrow.parquet` gives it. :param leaf: number among the leaves.
     """
-    groups = (metadata.row_group(number) for number in range(metadata.num_row_groups))
-    return bounds_together(bounds_of(group.column(leaf).statistics) for group in groups)
+    chunks = (column_chunk(metadata, number, leaf) for number in range(metadata.num_row_groups))
+    return bounds_together(bounds_of(chunk.statistics) for chunk in chunks)
 
 
 def _extreme(choose: Any, values: Sequence[Any]) -> Any:

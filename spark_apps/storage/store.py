@@ -747,6 +747,8 @@ class RangedFile(io.RawIOBase):
         return None
 
     def _get(self, start: int, end: int) -> bytes:
+        if not 0 <= start <= end <= self._size:  # what a footer says of where things are
+            raise OSError(f"it has {self._size:,} bytes, and there are none from {start:,} to {end:,}")
         data = self._fetch(start, end)
         self.fetched += len(data)
         if len(data) != end - start:

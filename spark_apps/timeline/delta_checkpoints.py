@@ -17,6 +17,8 @@ from typing import Any
 import msgspec
 
 from spark_apps.storage.errors import LakeIndexError, StorageError
+from spark_apps.storage.parquet_files import column_chunks
+from spark_apps.storage.parquet_headers import open_bounded
 from spark_apps.storage.store import ObjectInfo, ObjectStore
 from spark_apps.timeline.delta_log import FOLDER, commit_key
 
@@ -30,6 +32,8 @@ LAST = f"{FOLDER}/_last_checkpoint"
 _FILE = re.compile(re.escape(FOLDER) + r"/(\d{20})\.(json|checkpoint\.parquet)")
 _AT_ONCE = 8
 _MOST_BYTES = 1 << 30
+_FEW_VALUES, _MOST_VALUES = 400_000, 8
+"""A checkpoint holds so many values, and so many for each of its bytes: each becomes an object."""
 
 _BEGINNING = 64 * 1024
 """Of what names the last checkpoint."""
@@ -150,12 +154,14 @@ def _actions(store: ObjectStore, version: int) -> Iterator[_Rows]:
 
 def _last_readable(store: ObjectStore, version: int) -> tuple[list[_Rows], int]:
     """Return what the newest checkpoint up to a version holds, with its number; nothing and -1 if there is none."""
+    import pyarrow as pa
+
     for info in reversed(older_files(store, version + 1)):
         if not info.key.endswith(".parquet"):
             continue
         try:
             return _decode(store.get(info.key, _MOST_BYTES)), _number(info)
-        except (LakeIndexError, OSError, ValueError):
+        except (LakeIndexError, pa.ArrowException, OSError, ValueError):
             continue  # it is damaged; an older one or the commits hold the same
     return [], -1
 
@@ -204,9 +210,13 @@ def _encode(rows: list[_Rows]) -> bytes:
 
 
 def _decode(body: bytes) -> list[_Rows]:
-    import pyarrow.parquet as pq
-
-    rows = pq.read_table(io.BytesIO(body), schema=_schema()).to_pylist()
+    opened = open_bounded(body)
+    values = sum(chunk.num_values for n in range(opened.num_row_groups) for chunk in column_chunks(opened.metadata, n))
+    if values > _FEW_VALUES + _MOST_VALUES * len(body):
+        raise OSError(f"it has {values:,} values in {len(body):,} bytes")
+    if not opened.schema_arrow.equals(_schema()):
+        raise OSError("its columns are not those that this package writes")
+    rows = opened.read().to_pylist()
     return [{kind: _with_maps(told) for kind, told in row.items() if told is not None} for row in rows]
 
 

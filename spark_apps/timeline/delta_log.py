@@ -406,7 +406,7 @@ def origin_of(beginning: bytes) -> Origin | None:
     """Return what a commit says of itself; ``None`` if another writer wrote it."""
     try:
         line = msgspec.json.decode(beginning.partition(b"\n")[0], type=_Line)
-    except (msgspec.MsgspecError, RecursionError):
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         return None
     origin = None if line.commitInfo is None else line.commitInfo.airflowProviderIndex
     return None if origin is None or origin.version < 0 else origin

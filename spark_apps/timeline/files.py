@@ -23,6 +23,7 @@ import xxhash
 
 from spark_apps.storage.documents import decode
 from spark_apps.storage.errors import LogDamaged
+from spark_apps.storage.parquet_files import group_rows, open_file
 from spark_apps.timeline.field_types import FILE_PATH, GROUP, INDEX_FILES, KEY_CHARACTERS, PARTITION, TREE
 from spark_apps.timeline.model import COVERS, NEW_KEYS, REPLACED, AddFile, Struct
 from spark_apps.timeline.validation import check_extra
@@ -102,9 +103,8 @@ class _Packed:
     def __init__(self, body: bytes, metadata: Any, version: int, begins: str, what: str) -> None:
         self._body, self._metadata, self._begins, self._what = body, metadata, begins, what
         self._ranges = {**_RANGES, "place": (0, version)}
-        groups = metadata.num_row_groups
-        self._starts = [0, *accumulate(metadata.row_group(number).num_rows for number in range(groups))]
-        self._left = _MOST_PASSES * groups
+        self._starts = [0, *accumulate(group_rows(metadata))]
+        self._left = _MOST_PASSES * int(metadata.num_row_groups)
 
     def whole(self, names: Sequence[str] = (*NAMES, _KEY)) -> Any:
         """Return whole columns.
@@ -156,11 +156,8 @@ class _Packed:
         raise OSError(f"row group {group} holds fewer rows than the footer says")
 
     def _opened(self) -> Any:
-        import pyarrow as pa
-        import pyarrow.parquet as pq
-
         # Opened each time, for threads may ask at once.
-        return pq.ParquetFile(pa.BufferReader(self._body), metadata=self._metadata, read_dictionary=list(REPEATED))
+        return open_file(self._body, self._metadata, read_dictionary=list(REPEATED))
 
     def _checked(self, read_table: Callable[[], Any]) -> Any:
         import pyarrow as pa

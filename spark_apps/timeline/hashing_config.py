@@ -13,13 +13,15 @@ import hashlib
 import io
 import json
 import logging
-from collections.abc import Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+import zlib
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from msgspec.structs import replace
 
 from spark_apps.storage.errors import InvalidRule, LogDamaged, ObjectNotFound, StorageError
 from spark_apps.storage.store import ObjectStore, write_once
+from spark_apps.storage.thrift import varint
 from spark_apps.timeline.log import format_instant, seconds_of
 from spark_apps.timeline.model import (
     AnyAction,
@@ -30,6 +32,8 @@ from spark_apps.timeline.model import (
     PutHashingConfig,
 )
 from spark_apps.timeline.state import PartitionEntry, State
+
+_T = TypeVar("_T")
 
 if TYPE_CHECKING:
     from spark_apps.timeline.log import Timeline
@@ -129,16 +133,86 @@ def read_meta(body: bytes) -> dict[str, tuple[int, str]]:
 
     :raises LogDamaged: if these are not the bytes of a ``.hashing_meta`` file.
     """
-    import fastavro
-
     try:
-        record: Any = next(iter(fastavro.reader(io.BytesIO(body))))
-        counts = record["partitionMeta"] or {}
-        return {path: (info["bucketNumber"], info["instant"] or "") for path, info in counts.items()}
-    except (ValueError, EOFError, LookupError, TypeError, StopIteration) as error:
+        return dict(_Avro(_block(body)).counts())
+    except (ValueError, LookupError, zlib.error) as error:
         raise LogDamaged(
             f"This is not a hashing meta: {error}.", hint="The counts themselves are in the table's log."
         ) from error
+
+
+MOST_META_BYTES = 256 << 20
+"""Of the counts, unpacked: those of some millions of partitions."""
+
+
+def _block(body: bytes) -> bytes:
+    """Return the bytes of the record in an Avro file that holds one, unpacked."""
+    if body[:4] != b"Obj\x01":
+        raise ValueError("it does not begin as Avro")
+    file = _Avro(body, 4)
+    codec = dict(file.pairs(file.text)).get(b"avro.codec", b"null")
+    mark, count, packed = file.take(16), file.number(), file.text()
+    if count != 1 or file.take(16) != mark:
+        raise ValueError("it does not hold one record")
+    if codec == b"null":
+        return packed
+    if codec != b"deflate":
+        raise ValueError(f"it is packed by {codec!r:.20}")
+    unpacker = zlib.decompressobj(-15)
+    unpacked = unpacker.decompress(packed, min(MOST_META_BYTES, _SMALL_META_BYTES + 100 * len(packed)))
+    if unpacker.unconsumed_tail or not unpacker.eof:
+        raise ValueError("it is larger than such a file can be, or cut")
+    return unpacked
+
+
+_SMALL_META_BYTES = 1 << 20
+
+
+class _Avro:
+    """Bytes of Avro, which are read from the front; each call raises ``LookupError`` where they end."""
+
+    def __init__(self, data: bytes, position: int = 0) -> None:
+        self._data, self._position = data, position
+
+    def number(self) -> int:
+        """Read a number."""
+        number, self._position = varint(self._data, self._position)
+        return (number >> 1) ^ -(number & 1)
+
+    def take(self, size: int) -> bytes:
+        """Read so many bytes."""
+        end = self._position + size
+        if size < 0 or end > len(self._data):
+            raise IndexError("it is cut")
+        data, self._position = self._data[self._position : end], end
+        return data
+
+    def text(self) -> bytes:
+        """Read a text, as its bytes."""
+        return self.take(self.number())
+
+    def pairs(self, value: Callable[[], _T]) -> Iterator[tuple[bytes, _T]]:
+        """Read a map of texts to values."""
+        while count := self.number():
+            if count < 0:
+                count, _ = -count, self.number()
+            if count > len(self._data) - self._position:
+                raise ValueError("it names more partitions than it has bytes")
+            for _ in range(count):
+                yield self.text(), value()
+
+    def counts(self) -> Iterator[tuple[str, tuple[int, str]]]:
+        """Read the record of a ``.hashing_meta`` file."""
+        if self.number() == 0:  # the version, if there is one
+            self.number()
+        if self.number() != 1:
+            return
+        for path, (count, instant) in self.pairs(self._count):
+            yield path.decode(), (count, instant)
+
+    def _count(self) -> tuple[int, str]:
+        count = self.number() if self.number() == 1 else 0
+        return count, self.text().decode() if self.number() == 1 else ""
 
 
 # --- writing them with a commit -------------------------------------------------------------------------------------

@@ -11,7 +11,6 @@ A log that another writer has a commit in is left as it is.
 
 from __future__ import annotations
 
-import io
 import logging
 import re
 import uuid
@@ -32,6 +31,8 @@ from spark_apps.storage.errors import (
     StorageError,
 )
 from spark_apps.storage.names import DELETED
+from spark_apps.storage.parquet_files import column_chunks, read_columns, read_footer
+from spark_apps.storage.parquet_headers import open_bounded
 from spark_apps.storage.store import ObjectStore, RangedFile, write_once
 from spark_apps.timeline import delta_checkpoints, delta_log
 from spark_apps.timeline.delta_log import Origin
@@ -716,20 +717,16 @@ def _remove(entry: _Entry, vector: dict[str, Any] | None, shown: _Shown, at: int
 
 def _statistics(store: ObjectStore, file: DataFile, table: TableDefinition, *, exact: bool) -> str:
     """Return the statistics of a file, from its footer. :raises CannotPublish: naming the file, and the column."""
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
     with _named(file):
-        return delta_log.statistics(pq.read_metadata(pa.PythonFile(_opened(store, file), mode="r")), table, exact)
+        return delta_log.statistics(read_footer(_opened(store, file)), table, exact)
 
 
 def is_of_an_earlier_form(store: ObjectStore, file: DataFile, table: TableDefinition) -> bool:
     """Test whether a file is written otherwise today, by its footer; false where that cannot be read."""
     import pyarrow as pa
-    import pyarrow.parquet as pq
 
     try:
-        footer = pq.read_metadata(pa.PythonFile(_opened(store, file), mode="r"))
+        footer = read_footer(_opened(store, file))
         delta_log.check_form(footer, table, types=is_published(table))
     except CannotPublish:
         return True
@@ -810,12 +807,11 @@ def _hidden(store: ObjectStore, table: TableDefinition, entry: _Entry) -> Any:
 def _marked(store: ObjectStore, path: str, size: int, rows: int) -> Any:
     """Return the row numbers that a file of positions marks. :raises CannotPublish: if it speaks of other rows."""
     import numpy as np
-    import pyarrow.parquet as pq
 
     refused = CannotPublish(f"{path} does not speak of all rows of its file.", hint="Compact the table.")
-    file, expected = pq.ParquetFile(io.BytesIO(store.get(path, size))), -(-rows // 64)
-    groups = [file.metadata.row_group(number) for number in range(file.metadata.num_row_groups)]
-    if sum(max(group.column(n).num_values for n in range(group.num_columns)) for group in groups) != expected:
+    file, expected = open_bounded(store.get(path, size)), -(-rows // 64)
+    groups = (column_chunks(file.metadata, number) for number in range(file.metadata.num_row_groups))
+    if sum(max(chunk.num_values for chunk in chunks) for chunks in groups) != expected:
         raise refused
     words = file.read(["words"])["words"].combine_chunks().flatten().to_numpy(zero_copy_only=False)
     found = np.flatnonzero(np.unpackbits(words.astype("<i8").view(np.uint8), bitorder="little"))
@@ -828,15 +824,13 @@ def _replaced(store: ObjectStore, table: TableDefinition, entry: _Entry) -> Any:
     """Return the rows of a delta that are tombstones or whose keys stand in a later one."""
     import numpy as np
     import pyarrow as pa
-    import pyarrow.parquet as pq
 
     stored = {field.name: field.stored_name for field in table.fields}
     key = [stored[name] for name in table.record_key]
     zoned = {field.stored_name for field in table.fields if field.type == "timestamp"}
 
     def read(file: DataFile, columns: list[str]) -> Any:
-        source = pa.PythonFile(_opened(store, file), mode="r")
-        rows = pq.read_table(source, columns=columns, coerce_int96_timestamp_unit="us", partitioning=None)
+        rows = read_columns(_opened(store, file), columns, open_bounded)
         for name in zoned & set(columns):  # the older INT96 has no zone for Arrow
             place = columns.index(name)
             rows = rows.select(columns).set_column(place, name, rows[name].cast(pa.timestamp("us", "UTC")))

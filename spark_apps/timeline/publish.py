@@ -29,6 +29,8 @@ from spark_apps.storage.errors import (
     StorageError,
     TableNotFound,
 )
+from spark_apps.storage.parquet_files import read_columns
+from spark_apps.storage.parquet_headers import open_bounded
 from spark_apps.storage.store import ObjectStore, RangedFile
 from spark_apps.timeline import hashing_config, open_tables
 from spark_apps.timeline.features import format_of, with_needed
@@ -200,12 +202,11 @@ def share_keys(store: ObjectStore, columns: Sequence[str], files: Sequence[AddFi
 
 def _keys(store: ObjectStore, columns: Sequence[str], files: Sequence[AddFile]) -> Any:
     import pyarrow as pa
-    import pyarrow.parquet as pq
 
     def read(file: AddFile) -> Any:
-        opened = RangedFile(lambda start, end: store.get_range(file.path, start, end), file.bytes)
-        source = pa.PythonFile(opened, mode="r")
-        return pq.read_table(source, columns=list(columns), coerce_int96_timestamp_unit="us")
+        return read_columns(
+            RangedFile(lambda start, end: store.get_range(file.path, start, end), file.bytes), columns, open_bounded
+        )
 
     return pa.concat_tables([read(file) for file in files])
 

@@ -29,6 +29,8 @@ from spark_apps.workload.shapes import UNPREPARED, shape_of
 MOST_FILES = 10_000
 MOST_BYTES = 20 << 30
 """Of all logs, after they are decompressed."""
+_SMALL_BYTES, _MOST_TIMES = 16 << 20, 500
+"""Of one log: so many bytes, and so many for each that it is packed into. Event logs become ten to a hundred."""
 LONGEST_LINE = 64 << 20
 _MOST_SCANS = 200
 """Scans of one plan."""
@@ -156,17 +158,19 @@ class _Reader:
 
     def read(self, path: Path, budget: int) -> int:
         """Read a file of the log; return what is left of the bytes that may be read."""
-        refuse = self._workload.refuse
+        refuse, most = self._workload.refuse, budget
 
         def within(source: Iterator[bytes]) -> Iterator[bytes]:
-            nonlocal budget
+            nonlocal budget, most
             for piece in source:
-                budget -= len(piece)
-                if budget < 0:
+                budget, most = budget - len(piece), most - len(piece)
+                if most < 0:
                     raise _Spent
                 yield piece
 
         try:
+            # More than JSON can be packed into is made to take time.
+            most = min(budget, _SMALL_BYTES + _MOST_TIMES * path.stat().st_size)
             with path.open("rb") as file:
                 source = _decompressed(path.name, file)
                 if source is None:
@@ -240,17 +244,24 @@ class _Reader:
 # --- files ------------------------------------------------------------------------------------------------------------
 
 
+_IS_EVENT = re.compile(rb'\{"Event":"').match
+
+
 def _lines(source: Iterator[bytes]) -> Iterator[bytes]:
-    """Yield lines; of one that is too long so much that this is to be seen. The last may be a part of one."""
+    """Yield lines, at least those that are events; of one that is too long so much that this is to be seen.
+
+    The last may be a part of one.
+    """
     rest: list[bytes] = []
     held = 0
     for piece in source:
         first, *others = piece.split(b"\n")
         rest.append(first if held < LONGEST_LINE else b"")
         held += len(rest[-1])
-        for other in others:
+        if others:
             yield b"".join(rest)
-            rest, held = [other], len(other)
+            yield from filter(_IS_EVENT, others[:-1])  # which are short, and may be millions
+            rest, held = [others[-1]], len(others[-1])
     if held:
         yield b"".join(rest)
 

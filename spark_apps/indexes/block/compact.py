@@ -70,6 +70,8 @@ from spark_apps.mergetree.spark_utils import cached, inline
 from spark_apps.mergetree.tree import GROUP_ID, LINEAGE, Snapshot, Tree
 from spark_apps.mergetree.write import stage_rows
 from spark_apps.storage.errors import InvalidInput, InvalidSchema, LakeIndexError, StorageError, VerificationFailed
+from spark_apps.storage.parquet_files import column_chunk, group_rows
+from spark_apps.storage.parquet_headers import open_bounded
 from spark_apps.storage.parquet_statistics import flat_columns
 from spark_apps.timeline.files import DataFile, GroupKey
 from spark_apps.timeline.model import (
@@ -267,16 +269,10 @@ class BlockEntryFile:
 
     def _open(self, snapshot: Snapshot) -> Any:
         import pyarrow as pa
-        import pyarrow.parquet as pq
 
         raw = open_ranged(snapshot.store, self._file)
         check_footer(raw, self._file.extra)
-        parquet = pq.ParquetFile(
-            pa.PythonFile(raw, mode="r"),
-            pre_buffer=False,
-            page_checksum_verification=True,
-            coerce_int96_timestamp_unit="us",
-        )
+        parquet = open_bounded(raw)
         if parquet.metadata.num_rows != self._file.rows:
             raise pa.ArrowInvalid(f"it has {parquet.metadata.num_rows} rows, the log says {self._file.rows}")
         return raw, parquet
@@ -292,14 +288,16 @@ class BlockEntryFile:
 
     def ranges(self, number: int, types: Mapping[str, ColumnType]) -> dict[str, Range]:
         """Return the ranges of the columns in a row group, as far as its statistics give them."""
-        group = self._parquet.metadata.row_group(number)
-        indexes = flat_columns(self._parquet.metadata.schema)
-        on_top = has_nan_on_top(self._parquet.metadata)
-        ranges = {name: range_of(group.column(indexes[name]).statistics, kind, on_top) for name, kind in types.items()}
+        metadata = self._parquet.metadata
+        indexes, on_top = flat_columns(metadata.schema), has_nan_on_top(metadata)
+        ranges = {
+            name: range_of(column_chunk(metadata, number, indexes[name]).statistics, kind, on_top)
+            for name, kind in types.items()
+        }
         return {name: column_range for name, column_range in ranges.items() if column_range is not None}
 
     def rows_of(self, numbers: Iterable[int]) -> int:
-        return sum(self._parquet.metadata.row_group(number).num_rows for number in numbers)
+        return sum(map(group_rows(self._parquet.metadata).__getitem__, numbers))
 
     def read(self, numbers: Iterable[int], columns: Sequence[str]) -> Any:
         """Return row groups as an Arrow table."""

@@ -48,6 +48,8 @@ from spark_apps.mergetree.schema import column
 from spark_apps.mergetree.spark_utils import inline
 from spark_apps.mergetree.tree import DELETED, GROUP_ID, Snapshot, Tree
 from spark_apps.storage.errors import LakeIndexError, StorageError
+from spark_apps.storage.parquet_files import column_chunk, group_rows, read_footer
+from spark_apps.storage.parquet_headers import open_bounded
 from spark_apps.storage.parquet_statistics import flat_columns
 from spark_apps.storage.store import ObjectStore, RangedFile
 from spark_apps.timeline.files import DataFile, GroupKey
@@ -75,18 +77,20 @@ class _Footer:
         self.column_indexes = flat_columns(metadata.schema)
         columns = [self.column_indexes[tree.stored(name)] for name in tree.hash_fields]
         kinds = kinds_of(tree, tree.hash_fields)
-        groups = [metadata.row_group(n) for n in range(metadata.num_row_groups)]
-        self.rows = [int(group.num_rows) for group in groups]
+        self.rows = list(group_rows(metadata))
         self.ranges: list[list[Range | None]] = [
-            [range_of(group.column(n).statistics, kind) for n, kind in zip(columns, kinds, strict=True)]
-            for group in groups
+            [
+                range_of(column_chunk(metadata, group, n).statistics, kind)
+                for n, kind in zip(columns, kinds, strict=True)
+            ]
+            for group in range(len(self.rows))
         ]
         self.page_headers: dict[tuple[int, int], list[PageHeader]] = {}
         """Of columns (row group, index) that were read by pages: the headers of these."""
 
     def codec(self, group: int, index: int) -> str:
         """Return the codec of a column of a row group."""
-        return str(self.metadata.row_group(group).column(index).compression)
+        return str(column_chunk(self.metadata, group, index).compression)
 
 
 class EntryFile:
@@ -108,7 +112,6 @@ class EntryFile:
 
     def _parsed(self, state: State) -> _Footer:
         import pyarrow as pa
-        import pyarrow.parquet as pq
 
         with _LOCK:
             footers = _FOOTERS.setdefault(state, {})
@@ -116,7 +119,7 @@ class EntryFile:
             return footer
         source = open_ranged(self._store, self._file)
         check_footer(source, self._file.extra)
-        metadata = pq.read_metadata(pa.PythonFile(source, mode="r"))
+        metadata = read_footer(source)
         self.bytes += source.fetched
         if metadata.num_rows != self._file.rows:
             raise pa.ArrowInvalid(f"it has {metadata.num_rows} rows, the log says {self._file.rows}")
@@ -212,22 +215,13 @@ class _Reading:
 
     def _read(self, names: Sequence[str]) -> None:
         """Let Arrow read columns as a whole."""
-        import pyarrow as pa
-        import pyarrow.parquet as pq
-
         missing = [name for name in names if name not in self._arrow]
         if not missing:
             return
         stored = [self._tree.stored(name) for name in missing]
         self._fetch(stored)
-        parquet = pq.ParquetFile(
-            pa.PythonFile(self.source, mode="r"),
-            metadata=self._footer.metadata,
-            pre_buffer=False,
-            page_checksum_verification=True,
-            read_dictionary=[name for name in _REPEATED if name in missing],
-            coerce_int96_timestamp_unit="us",
-        )
+        repeated = [name for name in _REPEATED if name in missing]
+        parquet = open_bounded(self.source, self._footer.metadata, read_dictionary=repeated)
         table = parquet.read_row_groups(self._groups, columns=stored, use_threads=False)
         if table.num_rows != self._starts[-1]:
             # The header of a page is under no checksum, and Arrow passes over pages of a sort that it does not know.
@@ -238,7 +232,7 @@ class _Reading:
     def _fetch(self, stored: Sequence[str]) -> None:
         """Fetch columns of all row groups at once, where nothing but them lies in between."""
         metadata, indexes = self._footer.metadata, [self._footer.column_indexes[name] for name in stored]
-        chunks = [metadata.row_group(group).column(index) for group in self._groups for index in indexes]
+        chunks = [column_chunk(metadata, group, index) for group in self._groups for index in indexes]
         starts = [min(filter(None, (chunk.dictionary_page_offset, chunk.data_page_offset))) for chunk in chunks]
         first, last = min(starts), max(s + c.total_compressed_size for s, c in zip(starts, chunks, strict=True))
         if last - first == sum(chunk.total_compressed_size for chunk in chunks):

@@ -35,6 +35,8 @@ from spark_apps.mergetree.times import InexactTimes, exact, is_within_years
 from spark_apps.mergetree.tree import Snapshot, Tree
 from spark_apps.storage.arrow_keys import positions_of_keys
 from spark_apps.storage.errors import InvalidInput, InvalidSchema, StorageError, VerificationFailed
+from spark_apps.storage.parquet_files import read_columns
+from spark_apps.storage.parquet_headers import open_bounded
 from spark_apps.storage.store import ObjectStore
 from spark_apps.timeline.files import DataFile
 from spark_apps.timeline.model import AddFile, Commit, IndexDefinition, Scope, TableDefinition
@@ -317,15 +319,13 @@ def _read_keys(store: ObjectStore, tree: Tree, files: Sequence[AddFile]) -> Any:
     :raises InexactTimes: if they are times that Arrow may have taken for others.
     """
     import pyarrow as pa
-    import pyarrow.parquet as pq
 
     tables = []
     for file in files:
         try:
             ranged = open_ranged(store, file)
             check_footer(ranged, file.extra)
-            source = pa.PythonFile(ranged, mode="r")
-            read = pq.read_table(source, columns=list(map(tree.stored, tree.key)), coerce_int96_timestamp_unit="us")
+            read = read_columns(ranged, list(map(tree.stored, tree.key)), open_bounded)
         except (pa.ArrowException, OSError) as error:
             raise damaged_file_error(file.path, error) from error
         columns = [exact(tree, name, read.column(tree.stored(name))) for name in tree.key]

@@ -17,6 +17,7 @@ from spark_apps.layout.types import parse_type
 from spark_apps.mergetree.blocks import BlockFile, block_format, read_footers
 from spark_apps.mergetree.tree import Snapshot
 from spark_apps.storage.errors import StorageError
+from spark_apps.storage.parquet_files import group_bytes
 from spark_apps.timeline.files import DataFile
 from spark_apps.timeline.model import UNKNOWN_ROWS
 
@@ -61,7 +62,7 @@ def divide(snapshot: Snapshot, files: Sequence[DataFile]) -> dict[int, Divided]:
 
 
 def _units(footer: BlockFile) -> tuple[DataFile, ...]:
-    sizes = [max(footer.parsed.row_group(number).total_byte_size, 0) for number in range(footer.blocks)]
+    sizes = [max(size, 0) for size in group_bytes(footer.parsed)]
     whole = max(sum(sizes), 1)
     return tuple(
         replace(
