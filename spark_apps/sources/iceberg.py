@@ -194,7 +194,7 @@ class IcebergTable:
         fields, identity = self.columns(table, snapshot)
         if snapshot is None:
             return Listing((), None, fields, identity)
-        schema = _schema_of(table, snapshot) if version is not None else table.schema()
+        schema = _schema_of(table, snapshot)
         why, columns = same_names_and_types(table, schema), redefined_columns(table, schema)
         self._version = str(snapshot.snapshot_id)
         files = [
@@ -209,9 +209,7 @@ class IcebergTable:
         Not those of which buckets, days and the like are the partitions.
         """
         table = self._open() if table is None else table
-        current = table.current_snapshot()
-        at_past = snapshot is not None and current is not None and snapshot.snapshot_id != current.snapshot_id
-        schema = _schema_of(table, snapshot) if at_past else table.schema()
+        current, schema = table.current_snapshot(), _schema_of(table, snapshot)
         fields = fields_of(schema, self.location.uri)
         if self._partition_by is not None:
             return fields, self._partition_by
@@ -364,9 +362,7 @@ class IcebergTable:
                 outcome="Nothing was changed.",
                 hint="Load the table again, which lists the source again.",
             )
-        current = table.current_snapshot()
-        past = current is None or snapshot.snapshot_id != current.snapshot_id
-        projected = (_schema_of(table, snapshot) if past else table.schema()).select(*schema.names)
+        projected = _schema_of(table, snapshot).select(*schema.names)
         try:
             rows = ArrowScan(table.metadata, table.io, projected, AlwaysTrue()).to_table([task])
         except (ValueError, NotImplementedError) as error:
@@ -375,7 +371,12 @@ class IcebergTable:
 
 
 def _schema_of(table: Any, snapshot: Any) -> Any:
-    return table.schemas()[snapshot.schema_id] if snapshot.schema_id is not None else table.schema()
+    """Return the schema by which a snapshot is read: the table's own for the current one, else that of its time."""
+    current = table.current_snapshot()
+    if snapshot is None or snapshot.schema_id is None:
+        return table.schema()
+    is_current = current is not None and snapshot.snapshot_id == current.snapshot_id
+    return table.schema() if is_current else table.schemas()[snapshot.schema_id]
 
 
 def _absolute(path: str) -> str:

@@ -217,3 +217,21 @@ def _matching(rows: pa.Table, where: str) -> Any:
     import duckdb
 
     return rows_of(duckdb.sql(f"SELECT * FROM rows WHERE {where}").fetchall())
+
+
+@pytest.mark.by_turn(1)
+def test_given_a_column_that_was_renamed_then_the_current_snapshot_asked_for_by_its_id_has_its_values(
+    spark: Any, catalog: Catalog, options: dict[str, str]
+) -> None:
+    theirs = catalog.create_table("db.people", schema=people(0, 1).schema)
+    theirs.append(people(0, 6))
+    table = IndexedTable.register(spark, "db.people", "iceberg", options=options)
+    with theirs.update_schema() as update:
+        update.rename_column("city", "town")
+    now = theirs.current_snapshot()
+    assert now is not None
+
+    asked = IndexedTable.load(spark, table.uri, source_version=now.snapshot_id)
+
+    assert asked.schema.names == theirs.scan().to_arrow().column_names
+    assert rows_of(asked.read()) == arrow_rows(theirs.scan().to_arrow())
