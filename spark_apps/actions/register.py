@@ -22,7 +22,6 @@ from spark_apps.sources.iceberg import IcebergTable, name_of_catalog
 from spark_apps.sources.listing import check_apart
 from spark_apps.sources.registry import discover, find_in_catalog, looks_like_name, open_source
 from spark_apps.storage.errors import InvalidInput, LogVanished, TableExists, TableNotFound
-from spark_apps.storage.names import check_source_column_name
 from spark_apps.storage.secrets import UNWRITTEN_HINT, check_unwritten
 from spark_apps.storage.store import Store
 from spark_apps.timeline.allowed_sources import CATALOG, PLAIN_FORMATS, given_options, name_together
@@ -83,8 +82,6 @@ def register(
     listing = open_source(table, storage_options, log).listing()
     if listing.fields is not None:
         table = replace(table, fields=listing.fields, partition_by=listing.partition_by or ())
-    for field in table.fields:
-        check_source_column_name(field.name)
     table = replace(table, source=replace(discovered.source, version=listing.version))
     timeline, _ = create_table(
         Store(log, storage_options if log_options is None else log_options),

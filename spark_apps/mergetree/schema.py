@@ -7,7 +7,7 @@ table's, or if every one of its values is a value of the table's type.
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from functools import lru_cache
 from typing import Any, cast
 
@@ -137,9 +137,12 @@ def arrange_columns(rows: DataFrame, names: Sequence[str]) -> DataFrame:
     return rows if rows.columns == list(names) else select_columns(rows, names)
 
 
-def table_fields(schema: T.StructType | str, required: Sequence[str]) -> tuple[Field, ...]:
+def table_fields(
+    schema: T.StructType | str, required: Sequence[str], check_name: Callable[[str], str] | None = None
+) -> tuple[Field, ...]:
     """Return the fields of a table from a StructType or a DDL string; the columns in ``required`` take no null.
 
+    :param check_name: of a column; by default that of a column of a table of our own.
     :raises InvalidSchema: if there is no column, two share a name (case aside), or a type cannot be stored.
     :raises InvalidName: if a name cannot be used.
     """
@@ -148,7 +151,7 @@ def table_fields(schema: T.StructType | str, required: Sequence[str]) -> tuple[F
         raise InvalidSchema(f"{schema!r} names no columns.", hint="Give a StructType, or text as 'id bigint'.")
     seen: dict[str, str] = {}
     for field in struct.fields:
-        check_column_name(field.name)
+        (check_name or check_column_name)(field.name)
         if field.name.lower() in seen:
             raise InvalidSchema(
                 f"The columns {seen[field.name.lower()]!r} and {field.name!r} differ in case only.",

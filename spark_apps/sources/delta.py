@@ -36,6 +36,7 @@ from spark_apps.storage.errors import (
     UnsupportedSource,
     VersionNotFound,
 )
+from spark_apps.storage.names import check_source_column_name
 from spark_apps.storage.printing import printable
 from spark_apps.storage.store import Store, store_options
 from spark_apps.timeline.allowed_sources import Folder
@@ -116,7 +117,7 @@ class DeltaTable:
 
         table = (self._open(None) if opened is None else opened).table
         struct = T.StructType.fromJson(json.loads(table.schema().to_json()))
-        fields = table_fields(_plain(struct), ())
+        fields = table_fields(_plain(struct), (), check_source_column_name)
         if self._not_by_file(table) is not None:
             return fields, ()
         types = {field.name: field.type for field in fields}

@@ -39,7 +39,7 @@ from spark_apps.sources.listing import Folder, ListedFile, check_unchanged, list
 from spark_apps.sources.other_formats import check_above, check_folder
 from spark_apps.sources.source_files import Listing, SourceFile, check_distinct
 from spark_apps.storage.errors import InvalidInput, InvalidName, InvalidSchema, OtherFormat, UnsupportedSource
-from spark_apps.storage.names import check_column_name
+from spark_apps.storage.names import check_source_column_name
 from spark_apps.storage.store import Store
 from spark_apps.timeline.allowed_sources import (
     CATALOG,
@@ -103,7 +103,7 @@ def columns_of_files(
         if name.lower() not in spelled
     ]
     struct = T.StructType([*usable_columns(location.uri, form, given).fields, *added])
-    fields = table_fields(struct, ())
+    fields = table_fields(struct, (), check_source_column_name)
     check_partition_types(struct, partition_by)
     if len(partition_by) == len(struct.fields):
         raise InvalidSchema(f"The files of {location.uri} hold no column.", hint="Give a schema.")
@@ -158,7 +158,7 @@ def usable_columns(location: str, form: str, schema: T.StructType) -> T.StructTy
             reasons[field.name] = "it has no type, for it holds nothing but nulls"
         else:
             try:
-                check_column_name(field.name)
+                check_source_column_name(field.name)
             except InvalidName as error:
                 reasons[field.name] = error.message
     if not reasons:

@@ -61,26 +61,29 @@ def check_column_name(value: str) -> str:
 
     :raises InvalidName: if it is empty, holds a control character or a backtick, or is reserved.
     """
-    if not isinstance(value, str) or not value.strip() or "`" in value or not value.isprintable():
-        raise InvalidName(
-            f"{value!r} cannot be the name of a column.",
-            hint="Use a name that is not empty and holds no backtick, newline or other control character.",
-        )
+    _check_signs(value)
     if value.lower().startswith(_RESERVED_PREFIXES) or value.lower() in _RESERVED_NAMES:
         raise _reserved(value)
     return value
 
 
 def check_source_column_name(value: str) -> str:
-    """Return ``value`` if rows that others write may have a column of that name.
+    """Return ``value`` if rows that others write may have a column of that name, which nothing is added to them under.
 
-    Any name will do which nothing stands under that is added to such rows.
-
-    :raises InvalidName: otherwise.
+    :raises InvalidName: if it cannot be a name at all, or is one that is added.
     """
-    if value.lower().startswith(_RESERVED_PREFIXES) or value.lower() == _METADATA:
+    _check_signs(value)
+    if value.lower().startswith(RESERVED_PREFIX) or value.lower() == _METADATA:
         raise _reserved(value)
     return value
+
+
+def _check_signs(value: str) -> None:
+    if not isinstance(value, str) or not value.strip() or "`" in value or not value.isprintable():
+        raise InvalidName(
+            f"{value!r} cannot be the name of a column.",
+            hint="Use a name that is not empty and holds no backtick, newline or other control character.",
+        )
 
 
 def _reserved(value: str) -> InvalidName:

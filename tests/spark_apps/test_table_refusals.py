@@ -5,7 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
+from deltalake import write_deltalake
 
 from spark_apps import IndexedTable
 from spark_apps.storage import errors
@@ -184,9 +186,9 @@ def test_given_reserved_names_then_no_new_column_has_one_and_tables_of_before_ar
             table.rename_column("n", name)
     assert table.version == 0 and not (tmp_path / "u").exists()
 
-    spark.sql("SELECT 1 AS id, named_struct('file_path', 'a') AS _metadata").write.parquet(str(tmp_path / "raw"))
-    with pytest.raises(errors.InvalidName, match="'_metadata' cannot be the name"):
-        IndexedTable.register(spark, tmp_path / "raw")
+    write_deltalake(tmp_path / "raw", pa.table({"id": [1], "__number": [2], "_Metadata": ["a"]}))
+    with pytest.raises(errors.InvalidName, match="'_Metadata' cannot be the name"):
+        IndexedTable.register(spark, tmp_path / "raw", format="delta")
 
     with monkeypatch.context() as before:
         before.setattr("spark_apps.mergetree.schema.check_column_name", str)
