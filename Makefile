@@ -12,7 +12,7 @@ FOUND  := $(wildcard $(PATHS))
 WORKERS ?= 2
 
 .DEFAULT_GOAL := help
-.PHONY: help venv quickstart demo unit test heavy turn check format docs bench bench-full model faults hostile races clusters differential walks postgresql mutants pages kills golden pairs matrix s3a hadoop dist clean
+.PHONY: help venv quickstart demo unit test heavy turn check format docs bench bench-full model faults hostile races clusters differential walks joins postgresql mutants pages kills golden pairs matrix s3a hadoop dist clean
 
 help:  ## This list
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9-]+):.*## (.*)/  make \1|\2/' | column -t -s '|' 2>/dev/null \
@@ -101,6 +101,9 @@ differential: venv  ## 1,000 random histories against other engines (HISTORIES, 
 walks: venv  ## 1,000 random walks over all features, each step compared with a model (WALKS, MINUTES, SEEDS, PROCESSES); goes on where it stopped
 	$(BIN)/python -m tests.differential walks
 
+joins: venv  ## 2,000 drawn joins with keys of outer joins, against Spark alone (CASES, MINUTES, SEEDS, PROCESSES); an hour at most, and goes on where it stopped
+	$(BIN)/python -m tests.joins
+
 postgresql: venv  ## The tests on a whole Airflow, heavy ones too, whose state is in a real PostgreSQL: about 20 minutes
 	DATABASE=postgresql $(PYTEST) tests/airflow $(TEST_ARGS)
 
@@ -127,5 +130,5 @@ pages: venv  ## The page in a real browser; needs Chromium and its driver: about
 
 clean:  ## Remove caches, builds and what runs leave (.bench: data sets and other engines; .matrix: environments); .venv stays
 	rm -rf build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis spark-warehouse \
-	  metastore_db derby.log .demo .differential .kills .pairs .bench .matrix .s3a
+	  metastore_db derby.log .demo .differential .joins .kills .pairs .bench .matrix .s3a
 	find . -name __pycache__ -not -path './.venv/*' -prune -exec rm -rf {} +

@@ -34,7 +34,7 @@ from spark_apps.indexes.handler import (
 )
 from spark_apps.indexes.included_columns import EXCLUDED, IncludedColumns, intersect_names
 from spark_apps.indexes.keyed.entries import default_shards
-from spark_apps.indexes.registry import available, find
+from spark_apps.indexes.registry import available, check_columns, find
 from spark_apps.mergetree.reader_settings import check_session
 from spark_apps.mergetree.schema import resolve
 from spark_apps.mergetree.tree import Snapshot
@@ -525,6 +525,10 @@ class RefreshIndex(Action):
         self.confined_to(snapshot.table)
 
     @property
+    def indexes(self) -> tuple[str, ...]:
+        return (self.name,)
+
+    @property
     def _changes_columns(self) -> bool:
         return self.included is not None or self.schema is not None
 
@@ -587,6 +591,10 @@ class CompactIndex(Action):
     def __init__(self, name: str, mode: CompactMode = "quick") -> None:
         self.name = name
         self.mode = check_mode(mode)
+
+    @property
+    def indexes(self) -> tuple[str, ...]:
+        return (self.name,)
 
     def validate(self, snapshot: Snapshot) -> None:
         find(snapshot.state.index(self.name).definition.kind)
@@ -710,10 +718,12 @@ def verify(snapshot: Snapshot, name: str) -> VerificationReport:
 
     :raises IndexNotFound: if there is none of that name.
     :raises InvalidInput: if its kind cannot be compared, or a source's files mean something else in this session.
+    :raises InvalidSchema: if it is over a column that the table does not have.
     """
     definition = snapshot.state.index(name).definition
     if snapshot.external is not None:
         snapshot.external.check(())
+    check_columns(snapshot.table, definition)
     check_session(snapshot)
     context = IndexContext(snapshot, definition, "")
     with index_errors(context):
@@ -745,6 +755,10 @@ class RepairIndexes(Action):
     def __init__(self, reports: Sequence[VerificationReport]) -> None:
         self.reports = {report.index: report for report in reports}
         self.refreshes = [RefreshIndex(name, "full") for name in self.reports]
+
+    @property
+    def indexes(self) -> tuple[str, ...]:
+        return tuple(self.reports)
 
     def validate(self, snapshot: Snapshot) -> None:
         for refresh in self.refreshes:

@@ -14,7 +14,7 @@ from typing import Any
 
 from msgspec.structs import replace as changed
 
-from spark_apps.indexes.registry import asked_by, held_by
+from spark_apps.indexes.registry import held_by
 from spark_apps.mergetree.tree import Snapshot
 from spark_apps.sources.registry import Refused, Source, check_unlisted, open_source
 from spark_apps.sources.source_files import Listing, SourceFile, with_row_counts
@@ -275,10 +275,10 @@ def _writes(state: State, actions: Sequence[AnyAction]) -> tuple[Write, ...]:
     return tuple(writes)
 
 
-def check_columns(logged: State, observed: State) -> None:
-    """Check that indexes are over columns that the source still has, of the types that the log names.
+def check_types(logged: State, observed: State) -> None:
+    """Check that columns of which indexes hold values are of the types that the log names, as far as they are there.
 
-    :raises InvalidSchema: if a column of an index is gone, or has another type.
+    :raises InvalidSchema: naming an index, and its first column of another type.
     """
     source = observed.table.source
     if source is None:
@@ -286,12 +286,6 @@ def check_columns(logged: State, observed: State) -> None:
     types = {field.name: field.type for field in observed.table.fields}
     before = {field.name: field.type for field in logged.table.fields}
     for name, entry in observed.indexes.items():
-        missing = [column for column in asked_by(logged.table, entry.definition) if column not in types]
-        if missing:
-            raise InvalidSchema(
-                f"The source {source.location} has no column {missing[0]!r} any more, which index {name!r} is over.",
-                hint=f"Drop the index: drop_index({name!r}).",
-            )
         for column in held_by(observed.table, entry.definition):
             if column in types and before.get(column, types[column]) != types[column]:
                 raise InvalidSchema(

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from msgspec.structs import replace as changed
 
-from spark_apps.actions.source_diff import LastObservation, Observation, check_columns, observe
+from spark_apps.actions.source_diff import LastObservation, Observation, check_types, observe
 from spark_apps.actions.upsert_plan import UpsertLimits
 from spark_apps.layout.partitions import canonical
 from spark_apps.mergetree.pyspark_names import spark_errors
@@ -175,6 +175,11 @@ class Action(ABC):
     staging: ClassVar[Literal["no", "rows", "alone", "after"]] = "no"
     """Whether it can be a stage of a transaction: one that writes rows, another that works on what is committed, or one
     that may also be made from other stages."""
+
+    @property
+    def indexes(self) -> Collection[str]:
+        """The names of the indexes whose values it makes of rows, or folds."""
+        return ()
 
     def not_staged_because(self) -> str | None:
         """Return why this action cannot be a stage; ``None`` if it can."""
@@ -412,6 +417,8 @@ def observe_table(handle: TableHandle, action: Action, state: State) -> Observat
     """
     snapshot = Snapshot(handle.spark, handle.timeline.store, state)
     source = snapshot.table.source
+    if source is None:
+        _check_indexes(snapshot, action)
     if source is None or action.on_sources == "blind":
         return Observation(snapshot)
     if action.on_sources == "refused":
@@ -423,8 +430,18 @@ def observe_table(handle: TableHandle, action: Action, state: State) -> Observat
     partitions = action.confined_to(snapshot.table)
     check_surroundings(snapshot.table, handle.source_options)
     observation = handle.observe(state, None if partitions is None else set(partitions))
-    check_columns(state, observation.snapshot.state)
+    check_types(state, observation.snapshot.state)
+    _check_indexes(observation.snapshot, action)
     return observation
+
+
+def _check_indexes(snapshot: Snapshot, action: Action) -> None:
+    """Check that the indexes whose values an action makes are over columns that the table has."""
+    from spark_apps.indexes.registry import check_columns
+
+    for name in action.indexes:
+        if name in snapshot.state.indexes:
+            check_columns(snapshot.table, snapshot.state.indexes[name].definition)
 
 
 def _nothing_to_do(transaction: Transaction, metrics: Mapping[str, Any]) -> Receipt:

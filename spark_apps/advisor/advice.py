@@ -19,7 +19,7 @@ from spark_apps.advisor.sample import MOST_BYTES, columns_only_spark_reads, read
 from spark_apps.advisor.statements import create_statement, drop_statement
 from spark_apps.advisor.upkeep import Changes, changes_of, nightly_minutes
 from spark_apps.indexes.handler import IndexContext
-from spark_apps.indexes.registry import available
+from spark_apps.indexes.registry import available, columns_gone
 from spark_apps.mergetree.tree import Snapshot
 from spark_apps.storage.errors import InvalidInput, UnsupportedSource
 from spark_apps.storage.printing import Grid, Printed, View, counted, size, span
@@ -235,6 +235,8 @@ class _Advising:
             handler = available(entry.definition.kind)
             if handler is None or handler.unique_keys or not entry.active or not handler.own_storage:
                 continue
+            if columns_gone(self._snapshot.table, entry.definition):
+                continue  # no query can use it, and nothing tells what it would take to keep
             context = IndexContext(self._snapshot, entry.definition, "")
             if not self._snapshot.has_spark and handler.expressions(self._snapshot.table, entry.definition):
                 continue  # only a session can tell what it spares

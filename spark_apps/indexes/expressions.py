@@ -110,6 +110,16 @@ def parse(sql: str, types: Mapping[str, str], case_sensitive: bool = False) -> E
     return expression
 
 
+def columns_named(sql: str) -> tuple[str, ...]:
+    """Return the columns that a text names, whatever a table has; itself if it cannot be read."""
+    try:
+        nodes = [node for node in sqlglot.parse(sql, dialect="spark") if node is not None]
+    except (*UNREADABLE, RecursionError):
+        return (sql,)
+    columns = [column.parts[0].name for node in nodes for column in node.find_all(exp.Column)]
+    return tuple(dict.fromkeys(columns)) or (sql,)
+
+
 def expression_of(
     node: exp.Expr, find: Callable[[str], Sequence[str]], types: Mapping[str, str], case_sensitive: bool = False
 ) -> Expression:

@@ -8,9 +8,11 @@ these, so metadata alone never makes code load.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+
 from spark_apps.indexes.handler import IndexHandler
 from spark_apps.layout.plugins import Plugins
-from spark_apps.storage.errors import InvalidInput
+from spark_apps.storage.errors import InvalidInput, InvalidSchema, LakeIndexError
 from spark_apps.timeline.model import IndexDefinition, TableDefinition
 
 GROUP = "airflow_provider_index.index_kinds"
@@ -71,10 +73,56 @@ def available(kind: str) -> IndexHandler | None:
 def held_by(table: TableDefinition, definition: IndexDefinition) -> tuple[str, ...]:
     """Return the columns that an index may hold values of."""
     handler = available(definition.kind)
-    return (*definition.columns, *definition.included) if handler is None else handler.holds(table, definition)
+    named = (*definition.columns, *definition.included)
+    return named if handler is None else _told(handler.holds, table, definition, definition.included)
 
 
 def asked_by(table: TableDefinition, definition: IndexDefinition) -> tuple[str, ...]:
     """Return the columns of whose values a predicate must speak for an index to be of use."""
     handler = available(definition.kind)
-    return definition.columns if handler is None else handler.asked_by(table, definition)
+    return definition.columns if handler is None else _told(handler.asked_by, table, definition)
+
+
+def columns_gone(table: TableDefinition, definition: IndexDefinition) -> tuple[str, ...]:
+    """Return the columns that an index is over and its table does not have; none if the definition fits the table.
+
+    Such an index tells nothing of rows, and can neither be refreshed nor compared with them.
+    """
+    there = {field.name for field in table.fields}
+    return tuple(name for name in dict.fromkeys(asked_by(table, definition)) if name not in there)
+
+
+def check_columns(table: TableDefinition, definition: IndexDefinition) -> None:
+    """Check that a table has the columns that an index is over.
+
+    :raises InvalidSchema: naming the index and the first column that is gone.
+    """
+    gone = columns_gone(table, definition)
+    if not gone:
+        return
+    name, source = definition.name, table.source
+    where = "The table has" if source is None else f"The source {source.location} has"
+    raise InvalidSchema(
+        f"{where} no column {gone[0]!r} any more, which index {name!r} is over. Queries do not use this index; the "
+        "other indexes are not concerned.",
+        hint=f"Drop the index, drop_index({name!r}), and create it again over columns that are there; or give the "
+        "column its name back.",
+    )
+
+
+_Columns = Callable[[TableDefinition, IndexDefinition], tuple[str, ...]]
+
+
+def _told(
+    columns: _Columns, table: TableDefinition, definition: IndexDefinition, more: Sequence[str] = ()
+) -> tuple[str, ...]:
+    """Return the columns that a handler tells; of a definition that does not fit the table, those that it names."""
+    try:
+        return columns(table, definition)
+    except (LakeIndexError, LookupError, TypeError, ValueError, RecursionError):
+        from spark_apps.indexes.expressions import columns_named  # its library is slow to import
+
+        there = {field.name.lower(): field.name for field in table.fields}
+        texts = [[name] if name.lower() in there else columns_named(name) for name in definition.columns]
+        named = (*(name for names in texts for name in names), *more)
+        return tuple(dict.fromkeys(there.get(name.lower(), name) for name in named))

@@ -185,6 +185,70 @@ class Described {
     }
 }
 
+/** A scan of ours as DataFrame.inputFiles tells of it: it names the files of the table, whatever is read in their place. */
+class StandIn extends HadoopFsRelation {
+    private final transient TableFiles files;
+
+    private StandIn(HadoopFsRelation rows, TableFiles files) {
+        super(rows.location(), rows.partitionSchema(), rows.dataSchema(), rows.bucketSpec(), rows.fileFormat(), rows.options(), rows.sparkSession());
+        this.files = files;
+    }
+
+    public String[] inputFiles() { return files.names(); }
+
+    // A relation that names its own files is another one: Spark keeps the plan that it has where a new one is equal.
+    public boolean canEqual(Object other) { return other instanceof StandIn; }
+    public boolean equals(Object other) { return other instanceof StandIn && super.equals(other); }
+    public int hashCode() { return super.hashCode(); }
+
+    /** A plan whose scans name these files. */
+    static LogicalPlan in(LogicalPlan plan, TableFiles files) throws Exception {
+        if (plan instanceof LogicalRelation) {
+            if (!(((LogicalRelation) plan).relation() instanceof HadoopFsRelation)) return plan;
+            Object[] parts = Described.parts((LogicalRelation) plan);
+            parts[0] = new StandIn((HadoopFsRelation) parts[0], files);
+            return (LogicalPlan) LogicalRelation.class.getConstructors()[0].newInstance(parts);
+        }
+        List children = Scala.toList(plan.children());
+        List changed = new ArrayList();
+        for (int n = 0; n < children.size(); n++) changed.add(in((LogicalPlan) children.get(n), files));
+        return children.isEmpty() ? plan : (LogicalPlan) plan.withNewChildren(Scala.toSeq(changed));
+    }
+}
+
+/** The files of what a scan was of: those that Spark listed for a source, those that Python knows of a version of a keyed table. */
+class TableFiles {
+    private final HadoopFsRelation source;
+    private final Function find;
+    private final String table;
+    private final SessionState session;
+
+    TableFiles(LogicalPlan leaf, Function find, SessionState session) {
+        Object relation = leaf instanceof LogicalRelation ? (Object) ((LogicalRelation) leaf).relation() : ((DataSourceV2ScanRelation) leaf).relation().table();
+        this.source = relation instanceof HadoopFsRelation ? (HadoopFsRelation) relation : null;
+        if (relation instanceof KeyedRelation) table = ((KeyedRelation) relation).version + "@" + ((KeyedRelation) relation).uri;
+        else table = relation instanceof LakeTable ? ((LakeTable) relation).version + "@" + ((LakeTable) relation).uri : null;
+        this.find = find;
+        this.session = session;
+    }
+
+    String[] names() {
+        if (source != null) return source.inputFiles();
+        try {
+            String[] paths = ((String) find.apply(table)).split("\0");
+            List names = new ArrayList();
+            for (int n = 0; n < paths.length; n++) {
+                if (paths[n].isEmpty()) continue;
+                org.apache.hadoop.fs.Path path = new org.apache.hadoop.fs.Path(paths[n]);
+                names.add(path.getFileSystem(session.newHadoopConf()).makeQualified(path).toUri().toString());
+            }
+            return (String[]) names.toArray(new String[0]);
+        } catch (java.io.IOException error) {
+            throw new IllegalStateException(error);
+        }
+    }
+}
+
 /** How a query shuffles rows: the columns by which its joins and sums need them together. */
 class Shuffles {
     private final Map aliases = new HashMap();
@@ -383,7 +447,12 @@ public class LakeCatalog implements TableCatalog {
 
     public void initialize(String name, CaseInsensitiveStringMap options) { this.name = name; }
     public String name() { return name; }
-    public void setFind(Function find) { this.find = find; }
+    /** Who finds the tables from now on; returns who did before. */
+    public Function setFind(Function find) {
+        Function before = this.find;
+        this.find = find;
+        return before;
+    }
 
     public Table loadTable(Identifier table) throws NoSuchTableException { return load(table, null, null); }
     public Table loadTable(Identifier table, String version) throws NoSuchTableException { return load(table, version, null); }
@@ -731,9 +800,11 @@ public class ScanRequest {
     private final boolean explained;
     private final List sides = new ArrayList();
     private final SessionState session;
+    private final Function files;
     private String refusal;
 
-    ScanRequest(Shuffles shuffles, JoinKeys joinKeys, List scans, RuleExecutor optimizer, SessionState session, long query, String marker) {
+    ScanRequest(Shuffles shuffles, JoinKeys joinKeys, List scans, RuleExecutor optimizer, SessionState session, Function files, long query, String marker) {
+        this.files = files;
         this.shuffles = shuffles;
         this.joinKeys = joinKeys;
         this.session = session;
@@ -876,7 +947,7 @@ public class ScanRequest {
     }
 
     /** Put rows in the place of a scan: an analyzed plan that has the needed columns by their names, among others. */
-    public void replace(int number, LogicalPlan rows) {
+    public void replace(int number, LogicalPlan rows) throws Exception {
         ScanPart scan = (ScanPart) scans.get(number);
         rows = Described.in(rows, marker);
         Map byName = new HashMap();
@@ -891,7 +962,7 @@ public class ScanRequest {
         LogicalPlan plan = new Project(Scala.toSeq(named(scan.needed, columns)), rows);
         Expression condition = conjunction(scan.plain);
         if (condition != null) plan = new Filter(condition, plan);
-        plan = (LogicalPlan) optimizer.execute(plan);
+        plan = StandIn.in((LogicalPlan) optimizer.execute(plan), new TableFiles(scan.leaf, files, session));
         // The optimizer takes aliases away that only give an attribute another id, the one which the query knows.
         plan = new Project(Scala.toSeq(named(scan.needed, Scala.toList(plan.output()))), plan);
         Expression rest = conjunction(scan.others);
@@ -933,12 +1004,15 @@ class Rules {
     /** A number of the query that is being planned by this thread; all its parts have the same one. */
     static long query() {
         scala.Option tracker = QueryPlanningTracker.get();
-        if (tracker.isEmpty()) return NUMBERS.incrementAndGet();
+        return tracker.isEmpty() ? NUMBERS.incrementAndGet() : number(tracker.get());
+    }
+
+    static long number(Object tracker) {
         synchronized (QUERIES) {
-            Long number = (Long) QUERIES.get(tracker.get());
+            Long number = (Long) QUERIES.get(tracker);
             if (number == null) {
                 number = Long.valueOf(NUMBERS.incrementAndGet());
-                QUERIES.put(tracker.get(), number);
+                QUERIES.put(tracker, number);
             }
             return number.longValue();
         }
@@ -988,6 +1062,7 @@ public class IndexRule extends Rule {
     private Function decide;
     private RuleExecutor optimizer;
     private SessionState session;
+    private Function files;
     private volatile long warned;
 
     public IndexRule(String marker, long forgetful) {
@@ -998,10 +1073,14 @@ public class IndexRule extends Rule {
     public void setDecide(Function decide) { this.decide = decide; }
     public void setOptimizer(RuleExecutor optimizer) { this.optimizer = optimizer; }
     public void setSession(SessionState session) { this.session = session; }
+    public void setFiles(Function files) { this.files = files; }
 
     /** Not to ask about an address again for a while. */
     public void forgo(String address) { unrelated.put(address, Long.valueOf(System.currentTimeMillis() + forgetful)); }
     public void forget() { unrelated.clear(); }
+
+    /** The number of the query whose plans are made under a tracker. */
+    public long number(QueryPlanningTracker tracker) { return Rules.number(tracker); }
 
     public String ruleName() { return "lakeindex.IndexRule"; }
 
@@ -1015,7 +1094,7 @@ public class IndexRule extends Rule {
             shuffles = new Shuffles(plan);
             if (decide != null) collect(plan, shuffles, joinKeys, scans, false, null);
             if (!scans.isEmpty() && !Rules.asksForFiles(plan)) {
-                request = new ScanRequest(shuffles, joinKeys, scans, optimizer, session, Rules.query(), marker);
+                request = new ScanRequest(shuffles, joinKeys, scans, optimizer, session, files, Rules.query(), marker);
                 decide.apply(request);
             }
         } catch (Throwable error) {

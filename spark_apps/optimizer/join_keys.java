@@ -44,7 +44,6 @@ import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
 import org.apache.spark.sql.catalyst.plans.logical.Project;
 import org.apache.spark.sql.catalyst.plans.logical.RepartitionOperation;
 import org.apache.spark.sql.catalyst.plans.logical.Sort;
-import org.apache.spark.sql.catalyst.plans.logical.UnaryNode;
 import org.apache.spark.sql.catalyst.plans.logical.Union;
 import org.apache.spark.sql.catalyst.plans.logical.Window;
 import org.apache.spark.sql.catalyst.rules.RuleExecutor;
@@ -135,7 +134,7 @@ class JoinKeys {
         walk(join.right(), right);
     }
 
-    private static String type(Join join) {
+    static String type(Join join) {
         String type = join.joinType().toString();
         return type.startsWith("ExistenceJoin") ? "ExistenceJoin" : type;
     }
@@ -236,6 +235,121 @@ class JoinKeys {
     static Long id(Attribute attribute) { return Long.valueOf(attribute.exprId().id()); }
 }
 
+/**
+ * How far down a plan an expression can be computed from: through a node whose rows each come from a row below it that
+ * has the same value. A node that is not known stops it, as do those that make rows which nothing below them has: an
+ * outer join's side without a match, a sum of no rows.
+ */
+class KeyOrigin {
+    // Nodes that let rows of their child pass as they are, once, more often or not at all; by name, for some are of later versions.
+    private static final List PASSING = Arrays.asList(new Object[] {
+        "Sort", "LocalLimit", "GlobalLimit", "Offset", "Sample", "Repartition", "RepartitionByExpression", "RebalancePartitions",
+        "Window", "WindowGroupLimit", "Generate"});
+    // Nodes that give the same rows each time, if what they compute does.
+    private static final List STEADY = Arrays.asList(new Object[] {
+        "Project", "Filter", "Join", "Union", "Aggregate", "Sort", "Repartition", "RepartitionByExpression", "RebalancePartitions", "Generate", "Expand"});
+    private static final List LEFT_WHOLE = Arrays.asList(new Object[] {"Inner", "Cross", "LeftOuter", "LeftSemi", "LeftAnti", "LeftSingle", "ExistenceJoin"});
+    private static final List RIGHT_WHOLE = Arrays.asList(new Object[] {"Inner", "Cross", "RightOuter"});
+
+    /** The child that has a row with the same value for each row of a node, by key[0], which is then in its words; null if there is none. */
+    static LogicalPlan child(LogicalPlan node, Expression[] key) {
+        if (node instanceof Project) {
+            key[0] = inlined(key[0], ((Project) node).projectList());
+            return ((Project) node).child();
+        }
+        if (node instanceof Aggregate) return ofGroups((Aggregate) node, key);
+        if (node instanceof Join) return ofJoin((Join) node, key[0]);
+        if (!(node instanceof Filter) && !PASSING.contains(node.getClass().getSimpleName())) return null;
+        LogicalPlan child = (LogicalPlan) node.children().apply(0);
+        return key[0].references().subsetOf(child.outputSet()) ? child : null;
+    }
+
+    private static LogicalPlan ofGroups(Aggregate node, Expression[] key) {
+        List groups = Scala.toList(node.groupingExpressions());
+        if (groups.isEmpty()) return null;  // no rows are a row of it too
+        key[0] = inlined(key[0], node.aggregateExpressions());
+        // A group's -0.0 is 0.0, and one NaN all of them, which text tells apart.
+        return hasFloats(key[0]) ? null : node.child();
+    }
+
+    private static LogicalPlan ofJoin(Join join, Expression key) {
+        String type = JoinKeys.type(join);
+        if (key.references().subsetOf(join.left().outputSet()) && (LEFT_WHOLE.contains(type) || isNullOfNulls(key))) return join.left();
+        if (key.references().subsetOf(join.right().outputSet()) && (RIGHT_WHOLE.contains(type) || isNullOfNulls(key))) return join.right();
+        return null;
+    }
+
+    /** Whether an expression is null where a join made its columns null: such a row meets none, but where nulls meet, and there nulls are let pass. */
+    private static boolean isNullOfNulls(Expression key) {
+        try {
+            return !key.references().isEmpty() && ofNulls(key).eval(null) == null;
+        } catch (RuntimeException error) {
+            return false;
+        }
+    }
+
+    private static Expression ofNulls(Expression expression) {
+        if (expression instanceof Attribute) return new Literal(null, expression.dataType());
+        List children = Scala.toList(expression.children());
+        List changed = new ArrayList();
+        for (int n = 0; n < children.size(); n++) changed.add(ofNulls((Expression) children.get(n)));
+        return children.isEmpty() ? expression : (Expression) expression.withNewChildren(Scala.toSeq(changed));
+    }
+
+    private static boolean hasFloats(Expression expression) {
+        if (hasFloats(expression.dataType())) return true;
+        List children = Scala.toList(expression.children());
+        for (int n = 0; n < children.size(); n++) if (hasFloats((Expression) children.get(n))) return true;
+        return false;
+    }
+
+    private static boolean hasFloats(DataType type) { return type.sql().matches("(?s).*(FLOAT|DOUBLE|VARIANT).*"); }
+
+    /** Whether a plan gives the same rows each time it is run, in whatever order its parts come: no limit, sample or rank of equals is in it. */
+    static boolean isSteady(LogicalPlan node) {
+        List children = Scala.toList(node.children());
+        if (children.isEmpty()) return true;
+        if (!STEADY.contains(node.getClass().getSimpleName())) return false;
+        List expressions = Scala.toList(node.expressions());
+        for (int n = 0; n < expressions.size(); n++) if (!isSteady((Expression) expressions.get(n))) return false;
+        for (int n = 0; n < children.size(); n++) if (!isSteady((LogicalPlan) children.get(n))) return false;
+        return true;
+    }
+
+    private static boolean isSteady(Expression expression) {
+        if (!expression.deterministic() || expression instanceof PlanExpression) return false;
+        if (expression instanceof AggregateExpression) {
+            String function = ((AggregateExpression) expression).aggregateFunction().getClass().getSimpleName();
+            if (!function.matches("Max|Min|Count|Sum") || hasFloats(expression)) return false;
+        }
+        List children = Scala.toList(expression.children());
+        for (int n = 0; n < children.size(); n++) if (!isSteady((Expression) children.get(n))) return false;
+        return true;
+    }
+
+    /** An expression over what a node makes, in the words of what it is made from. */
+    static Expression inlined(Expression expression, Object named) {
+        Map values = new HashMap();
+        List each = Scala.toList(named);
+        for (int n = 0; n < each.size(); n++) {
+            if (each.get(n) instanceof Alias) values.put(JoinKeys.id((Attribute) ((Alias) each.get(n)).toAttribute()), ((Alias) each.get(n)).child());
+        }
+        return values.isEmpty() ? expression : inlined(expression, values);
+    }
+
+    private static Expression inlined(Expression expression, Map values) {
+        if (expression instanceof Attribute) {
+            Object value = values.get(JoinKeys.id((Attribute) expression));
+            return value == null ? expression : (Expression) value;
+        }
+        List children = Scala.toList(expression.children());
+        if (children.isEmpty()) return expression;
+        List changed = new ArrayList();
+        for (int n = 0; n < children.size(); n++) changed.add(inlined((Expression) children.get(n), values));
+        return (Expression) expression.withNewChildren(Scala.toSeq(changed));
+    }
+}
+
 /** Where the keys of one or more columns of a scan can be taken from: one part of a join's other side, or more rows than it has. */
 class KeySide {
     final LogicalPlan node;
@@ -270,7 +384,7 @@ class KeySide {
                 Expression key = (Expression) source.keys.get(position);
                 if (!isComparable(key.dataType(), column)) continue;
                 Expression[] found = {key};
-                KeySide side = find(source.side, found, scans, marker);
+                KeySide side = find(source.side, found, scans, marker, false);
                 if (side == null) continue;
                 side.source = source;
                 KeySide known = null;
@@ -294,12 +408,15 @@ class KeySide {
         return key.sameType(column.dataType()) && (TYPES.contains(type) || type.startsWith("decimal"));
     }
 
-    /** Go down a plan to where an expression's values come from, which key[0] is then in the words of; null if that cannot be told. */
-    private static KeySide find(LogicalPlan node, Expression[] key, List scans, String marker) {
-        if (node.isStreaming()) return null;
+    /**
+     * Go down a plan to where an expression's values come from, which key[0] is then in the words of; null if that cannot be said.
+     *
+     * ours: whether the whole plan was put in the place of a scan, and so gives the same rows each time that it is run.
+     */
+    private static KeySide find(LogicalPlan node, Expression[] key, List scans, String marker, boolean ours) {
+        if (node.isStreaming() || !isPlain(key[0])) return null;
         List filters = new ArrayList();
         while (true) {
-            if (!isPlain(key[0])) return null;
             ScanPart part = null;
             int number = -1;
             for (int n = 0; n < scans.size(); n++) {
@@ -308,29 +425,22 @@ class KeySide {
                     number = n;
                 }
             }
-            if (part != null && part.replacement != null) return find(part.replacement, key, new ArrayList(), marker);
+            if (part != null && part.replacement != null) return find(part.replacement, key, new ArrayList(), marker, true);
             if (part != null && !part.decided) return new KeySide(node, filters, "undecided", part, number);
             if (node instanceof LocalRelation) return new KeySide(node, filters, "local", null, -1);
             if (node instanceof InMemoryRelation) return new KeySide(node, filters, "cached", null, -1);
             if (node instanceof LogicalRelation) return ofFiles((LogicalRelation) node, filters, marker);
-            LogicalPlan child = null;
+            Expression[] below = {key[0]};
+            LogicalPlan child = KeyOrigin.child(node, below);
+            if (child == null || !isPlain(below[0])) return isOurs(node, marker) && (ours || KeyOrigin.isSteady(node)) ? new KeySide(node, filters, "planned", null, -1) : null;
+            key[0] = below[0];
             if (node instanceof Project) {
-                key[0] = inlined(key[0], ((Project) node).projectList());
-                for (int n = 0; n < filters.size(); n++) filters.set(n, inlined((Expression) filters.get(n), ((Project) node).projectList()));
-                child = ((Project) node).child();
+                for (int n = 0; n < filters.size(); n++) filters.set(n, KeyOrigin.inlined((Expression) filters.get(n), ((Project) node).projectList()));
             } else if (node instanceof Filter) {
                 JoinKeys.conjuncts(((Filter) node).condition(), filters);
-                child = ((Filter) node).child();
-            } else if (node instanceof Aggregate) {
-                key[0] = inlined(key[0], ((Aggregate) node).aggregateExpressions());
-                child = ((Aggregate) node).child();
-                filters = new ArrayList();
-            } else if (node instanceof Join || node instanceof UnaryNode) {
-                List children = Scala.toList(node.children());
-                for (int n = 0; n < children.size(); n++) if (key[0].references().subsetOf(((LogicalPlan) children.get(n)).outputSet())) child = (LogicalPlan) children.get(n);
+            } else {
                 filters = new ArrayList();
             }
-            if (child == null) return isOurs(node, marker) ? new KeySide(node, filters, "planned", null, -1) : null;
             node = child;
         }
     }
@@ -362,27 +472,6 @@ class KeySide {
         List children = Scala.toList(expression.children());
         for (int n = 0; n < children.size(); n++) if (has((Expression) children.get(n))) return true;
         return false;
-    }
-
-    private static Expression inlined(Expression expression, Object named) {
-        Map values = new HashMap();
-        List each = Scala.toList(named);
-        for (int n = 0; n < each.size(); n++) {
-            if (each.get(n) instanceof Alias) values.put(JoinKeys.id((Attribute) ((Alias) each.get(n)).toAttribute()), ((Alias) each.get(n)).child());
-        }
-        return values.isEmpty() ? expression : inlined(expression, values);
-    }
-
-    private static Expression inlined(Expression expression, Map values) {
-        if (expression instanceof Attribute) {
-            Object value = values.get(JoinKeys.id((Attribute) expression));
-            return value == null ? expression : (Expression) value;
-        }
-        List children = Scala.toList(expression.children());
-        if (children.isEmpty()) return expression;
-        List changed = new ArrayList();
-        for (int n = 0; n < children.size(); n++) changed.add(inlined((Expression) children.get(n), values));
-        return (Expression) expression.withNewChildren(Scala.toSeq(changed));
     }
 
     /** What Python decides by. */

@@ -37,7 +37,9 @@ logger = logging.getLogger(__name__)
 ENABLED = "spark.lakeindex.joinKeys.enabled"
 MAX_BYTES = "spark.lakeindex.joinKeys.maxBytes"
 MAX_SECONDS = "spark.lakeindex.joinKeys.maxSeconds"
-"""Settings of a session: whether keys are taken, of sides of how many bytes, and how long a query waits for them."""
+WORTH = "spark.lakeindex.joinKeys.worth"
+"""Settings of a session: whether keys are taken, of sides of how many bytes, how long a query waits for them, and how
+many times as long reading must take as finding them (0: keys are taken at any size)."""
 
 MOST_KEYS = 10_000
 """More keys of one side prune nothing."""
@@ -48,8 +50,8 @@ _DEFAULT_SECONDS = 2.0
 _JOB_SECONDS = 0.3
 """A job that finds a few keys takes about so long, beyond reading."""
 
-_WORTH = 10.0
-"""Reading what keys may spare must take so many times as long as finding them, for they may spare nothing."""
+_DEFAULT_WORTH = 10.0
+"""Reading what keys may save must take so many times as long as finding them, for they may save nothing."""
 
 _MOST_TUPLES = 1_000
 """Up to so many keys of several columns are told together, more of them by column."""
@@ -177,11 +179,12 @@ class JoinKeys:
             refused = self._refusal(side)
             if refused is not None:
                 return refused
+            worth = float(setting(self.spark, WORTH, str(_DEFAULT_WORTH)) or 0)
             spared, cost = plan_seconds(plan), _JOB_SECONDS + read_seconds(self.spark, side.bytes)
-            if spared < _WORTH * cost:
+            if spared < worth * cost:
                 return f"finding them takes about {cost:.2g} s, and reading what is left {spared:.2g} s"
             most = float(setting(self.spark, MAX_SECONDS, str(_DEFAULT_SECONDS)) or 0)
-            seconds = min(most - self._waited, spared / _WORTH)
+            seconds = min(most - self._waited, spared / worth if worth else most)
             if seconds <= 0:
                 return f"{self._waited:.2g} s were spent on keys of this query"
         began = time.monotonic()

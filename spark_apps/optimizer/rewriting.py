@@ -15,7 +15,8 @@ import re
 import stat
 import time
 from collections import OrderedDict
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -135,12 +136,16 @@ class ScanDecision:
 
 @dataclass
 class _Query:
-    """The state kept for one query: the versions that all scans see, decisions, whether it was warned of."""
+    """The state kept for one query: the versions that all scans see, decisions, whether it was warned of.
+
+    :param explained: whether it is planned to be looked at alone.
+    """
 
     snapshots: dict[str, Snapshot] = field(default_factory=dict)
     logs: set[str] = field(default_factory=set)
     decisions: list[ScanDecision] = field(default_factory=list)
     warned: bool = False
+    explained: bool = False
 
     def forget(self, address: str) -> None:
         """Take out the first decision that left a scan of an address to Spark."""
@@ -210,11 +215,10 @@ class Rewriter:
         self.options = options
         self.rule: InstalledRule | None = None
         self.has_set: list[str] = []
-        self.explains = False
-        """Whether queries are planned to be looked at alone, so that none leaves a line in a query log."""
         self._tables: dict[str, TableHandle] = {}
         self._sources: dict[str, list[str]] = {}
         self._queries: OrderedDict[int, _Query] = OrderedDict()
+        self._explained: dict[int, _Query] = {}
         # Log -> the state whose files were found to be those of a listing of Spark's, and the hash of that.
         self._same_files: dict[str, tuple[State, str]] = {}
         self._settings: set[SettingAsked] = set()
@@ -301,6 +305,16 @@ class Rewriter:
         as_of = None if microseconds is None else dt.datetime.fromtimestamp(microseconds / 1e6, dt.UTC)
         return log.uri, handle.timeline.at(None if version is None else int(version), as_of)
 
+    def files(self, asked: str) -> str:
+        """Return the addresses of a keyed table's data files, as Spark writes them, with NUL between.
+
+        :param asked: the version and the log's address, as ``TableFiles`` of ``index_rule.java`` writes them.
+        """
+        version, _, address = asked.partition("@")
+        with self._lock:
+            snapshot = self._keyed_snapshot(_Scan("keyed", address, (), (), (), int(version)), _Query())
+            return "\0".join(snapshot.store.spark_path(file.path) for file in snapshot.state.files(DATA_TREE))
+
     def decisions(self, query: int) -> list[ScanDecision]:
         """Return what was decided on the scans of a query."""
         return list(self._queries[query].decisions) if query in self._queries else []
@@ -308,6 +322,21 @@ class Rewriter:
     def newest_query(self) -> int:
         """Return the number of the query that was decided on last; 0 before the first."""
         return next(reversed(self._queries), 0)
+
+    @contextmanager
+    def explained(self, number: int) -> Iterator[list[ScanDecision]]:
+        """Yield what is decided on the scans of a query, which is planned within the block to be looked at alone.
+
+        It leaves no line in a query log.
+        """
+        query = _Query(explained=True)
+        with self._lock:
+            self._explained[number] = query
+        try:
+            yield query.decisions
+        finally:
+            with self._lock:
+                del self._explained[number]
 
     # --- What the rule asks -------------------------------------------------------------------------------------------
 
@@ -366,14 +395,15 @@ class Rewriter:
                 query.forget(scan.address)
             query.decisions.append(decision)
             try:
-                self._note(request, number, scan, decision, started)
+                if not query.explained:
+                    self._note(request, number, scan, decision, started)
             except Exception as error:  # noqa: BLE001 - a log that cannot be kept hurts no query
                 logger.warning("A query of %s leaves no line in its log: %s", scan.address, error)
 
     def _note(self, request: Any, number: int, scan: _Scan, decision: ScanDecision, started: float) -> None:
         """Leave a line of the scan in the table's query log."""
         plan = decision.plan
-        if self.explains or (scan.again and not decision.replaced):
+        if scan.again and not decision.replaced:
             return
         where = _asked_text(scan.filters)
         if plan is not None and keeps_log(plan.snapshot.table):
@@ -389,7 +419,7 @@ class Rewriter:
                     note_scan(self._tables[log].timeline.store, head.table, asked, started)
 
     def _query(self, number: int) -> _Query:
-        query = self._queries.get(number)
+        query = self._explained.get(number) or self._queries.get(number)
         if query is None:
             query = self._queries[number] = _Query()
             while len(self._queries) > _MOST_QUERIES:

@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import importlib.resources
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
+from py4j.protocol import Py4JError
 from pyspark.java_gateway import ensure_callback_server_started
 
 from spark_apps.mergetree.java_part import compiled, new
@@ -46,13 +48,13 @@ class _Decision:
 
 
 class _Finding:
-    """Python's answer to a catalog, as the function that Java calls."""
+    """Python's answer to a question that is a text, as the function that Java calls."""
 
     def __init__(self, find: Callable[[str], str | None]) -> None:
         self._find = find
 
     def apply(self, asked: str) -> str | None:
-        """Return the answer as JSON, ``None`` if there is no such table."""
+        """Return the answer, ``None`` if there is none."""
         return self._find(asked)
 
     class Java:
@@ -60,17 +62,25 @@ class _Finding:
 
 
 class InstalledRule:
-    """The rule of one session."""
+    """The rule of one session.
 
-    def __init__(self, spark: SparkSession, decide: Callable[[Any], None]) -> None:
+    :param decide: decides on the scans of a query. :param files: names the files of a keyed table at a version.
+    """
+
+    def __init__(self, spark: SparkSession, decide: Callable[[Any], None], files: Callable[[str], str]) -> None:
         self._session: Any = spark._jsparkSession
         context: Any = spark.sparkContext
         ensure_callback_server_started(context._gateway)
         self._jvm = context._jvm
+        self._named: list[tuple[str, Any, Any]] = []
+        """Name, catalog and what found its tables before: of each catalog that this rule answers for."""
+        self._set: list[str] = []
+        """The settings of catalogs that this rule has made."""
         self._classes = _compile(self._jvm)
         self._rule = self._new("IndexRule", OWN_SCAN, FORGETFUL_MILLISECONDS)
         self._rule.setOptimizer(self._session.sessionState().optimizer())
         self._rule.setSession(self._session.sessionState())
+        self._rule.setFiles(_Finding(files))
         self._rule.setDecide(_Decision(decide))
         self._change_rules(lambda rules: [*rules, self._rule])
 
@@ -78,6 +88,16 @@ class InstalledRule:
         """Take the rule out of the session; those of others stay."""
         self._rule.setDecide(None)
         self._change_rules(lambda rules: [rule for rule in rules if rule != self._rule])
+
+    def undo(self) -> None:
+        """Take the rule out of a session that it was not wholly put into, with the names that it has made known."""
+        self.remove()
+        for name, catalog, before in reversed(self._named):
+            catalog.setFind(before)
+            if before is None:
+                self._forget_catalog(name)
+        for setting in self._set:
+            self._session.conf().unset(setting)
 
     def forgo(self, address: str) -> None:
         """Do not ask about an address for a while."""
@@ -100,19 +120,57 @@ class InstalledRule:
         """
         conf, setting, ours = self._session.conf(), f"spark.sql.catalog.{name}", f"{_PACKAGE}.LakeCatalog"
         given = conf.get(setting, None)
-        if given not in (None, ours) or (given is None and self._session.catalog().databaseExists(name)):
+        if given not in (None, ours) or (given is None and self._has_database(name)):
             return False
-        conf.set(setting, ours)
+        if given is None:
+            conf.set(setting, ours)
+            self._set.append(setting)
         thread = self._jvm.java.lang.Thread.currentThread()
         before = thread.getContextClassLoader()
         # The session loads the class by the thread's loader, once, and keeps the catalog.
         thread.setContextClassLoader(self._classes)
         try:
-            catalog = self._session.sessionState().catalogManager().catalog(name)
+            with self._active():
+                catalog = self._session.sessionState().catalogManager().catalog(name)
         finally:
             thread.setContextClassLoader(before)
-        catalog.setFind(_Finding(find))
+        self._named.append((name, catalog, catalog.setFind(_Finding(find))))
         return True
+
+    def number_of(self, execution: Any) -> int:
+        """Return the number of the query whose plans an execution makes."""
+        return int(self._rule.number(execution.tracker()))
+
+    def _has_database(self, name: str) -> bool:
+        with self._active():
+            return bool(self._session.catalog().databaseExists(name))
+
+    @contextmanager
+    def _active(self) -> Iterator[None]:
+        """Let the session be the one whose settings Spark asks in this thread: else it asks the thread's active one."""
+        sessions = self._jvm
+        for part in self._session.getClass().getName().split("."):
+            sessions = getattr(sessions, part)
+        before = sessions.getActiveSession()
+        sessions.setActiveSession(self._session)
+        try:
+            yield
+        finally:
+            if before.isDefined():
+                sessions.setActiveSession(before.get())
+            else:
+                sessions.clearActiveSession()
+
+    def _forget_catalog(self, name: str) -> None:
+        """Take a catalog out of those that the session has loaded, which Spark has no call for."""
+        manager = self._session.sessionState().catalogManager()
+        for field in manager.getClass().getDeclaredFields():
+            if field.getName().rpartition("$")[2] == "catalogs":
+                try:
+                    field.setAccessible(True)
+                    field.get(manager).remove(name)
+                except Py4JError as error:
+                    logger.warning("The catalog %s stays known to the session, without tables: %s", name, error)
 
     def _new(self, name: str, *arguments: Any) -> Any:
         return new(self._jvm, self._classes, f"{_PACKAGE}.{name}", arguments)

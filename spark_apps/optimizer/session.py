@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from threading import RLock
 from typing import TYPE_CHECKING, Any
@@ -47,7 +47,8 @@ def enable(
     """Let every query of a session use indexes: SQL, DataFrames, views, subqueries, writes.
 
     From now on, a scan of a registered source anywhere in a query is planned as by ``IndexedTable.read``, and reads
-    exactly the files that Spark would read. If it is called again, the new arguments apply.
+    exactly the files that Spark would read. If it is called again, the new arguments apply. If it fails, the session
+    is as it was before.
 
     :param warehouse: a folder of tables. They get names in SQL: ``lake.trips`` is the table ``trips`` in the folder
         ``lake``, at its newest version when a query is analyzed, or with ``VERSION AS OF`` or ``TIMESTAMP AS OF``.
@@ -67,23 +68,36 @@ def enable(
         rewriter = Rewriter(
             spark, None if warehouse is None else os.fspath(warehouse), [os.fspath(one) for one in sources], options
         )
-        disable(spark)
-        rule = InstalledRule(spark, rewriter.decide)
-        rewriter.rule = rule
-        for name in rewriter.databases():
-            if not rule.catalog(name, rewriter.find):
-                logger.warning(
-                    "The session has a catalog or database %s of its own, so tables of the warehouse's folder %s have "
-                    "no names in SQL here.",
-                    name,
-                    name,
-                )
-        for name in _TURNED_ON:
-            # What is not set has a default.
-            if spark.conf.get(name, None) is None:
-                spark.conf.set(name, "true")
-                rewriter.has_set.append(name)
-        _ENABLED[_key(spark)] = (rewriter, rule)
+        databases = rewriter.databases()
+        known = _ENABLED.get(_key(spark))
+        if known is not None:
+            rewriter.has_set += known[0].has_set
+        with ExitStack() as undo:
+            _install(spark, rewriter, databases, undo)
+            undo.pop_all()
+        if known is not None:
+            known[1].remove()
+
+
+def _install(spark: SparkSession, rewriter: Rewriter, databases: Sequence[str], undo: ExitStack) -> None:
+    """Put a rule into a session, and settings and names that go with it; ``undo`` takes them out again."""
+    rule = rewriter.rule = InstalledRule(spark, rewriter.decide, rewriter.files)
+    undo.callback(rule.undo)
+    for name in databases:
+        if not rule.catalog(name, rewriter.find):
+            logger.warning(
+                "The session has a catalog or database %s of its own, so tables of the warehouse's folder %s have "
+                "no names in SQL here.",
+                name,
+                name,
+            )
+    for name in _TURNED_ON:
+        # What is not set has a default.
+        if spark.conf.get(name, None) is None:
+            spark.conf.set(name, "true")
+            undo.callback(spark.conf.unset, name)
+            rewriter.has_set.append(name)
+    _ENABLED[_key(spark)] = (rewriter, rule)
 
 
 def disable(spark: SparkSession) -> None:
@@ -181,19 +195,13 @@ def explain(query: DataFrame | str, spark: SparkSession | None = None) -> QueryE
     known = _ENABLED.get(_key(session))
     if known is None:
         raise InvalidInput("Queries of this session do not use indexes.", hint="Call spark_apps.enable(spark) first.")
-    rewriter = known[0]
+    rewriter, rule = known
     frame: Any = query
-    with _LOCK:
-        before = rewriter.newest_query()
-        logical = frame._jdf.queryExecution().analyzed()
-        execution = session._jsparkSession.sessionState().executePlan(logical, _mode(session))
-        rewriter.explains = True
-        try:
-            execution.optimizedPlan()
-        finally:
-            rewriter.explains = False
-        newest = rewriter.newest_query()
-        return QueryExplanation(tuple(rewriter.decisions(newest)) if newest != before else ())
+    logical = frame._jdf.queryExecution().analyzed()
+    execution = session._jsparkSession.sessionState().executePlan(logical, _mode(session))
+    with rewriter.explained(rule.number_of(execution)) as decisions:
+        execution.optimizedPlan()
+    return QueryExplanation(tuple(decisions))
 
 
 def _mode(session: Any) -> Any:

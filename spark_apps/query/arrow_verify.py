@@ -27,7 +27,7 @@ from spark_apps.indexes.handler import (
 )
 from spark_apps.indexes.keyed.entries import GROUP_COLUMNS, WRONG_SHARD, EntryHandler
 from spark_apps.indexes.lineage import LINEAGE, Coverage, entry_files, indexable
-from spark_apps.indexes.registry import find
+from spark_apps.indexes.registry import check_columns, find
 from spark_apps.layout.hashing import bucket_id, on_driver
 from spark_apps.layout.types import nested_arrow_type
 from spark_apps.mergetree.blocks import BLOCK, access_options, read_footers
@@ -64,10 +64,12 @@ def verify_entries(snapshot: Snapshot, name: str) -> VerificationReport:
 
     :raises IndexNotFound: if there is none of that name.
     :raises InvalidInput: if only Spark can compare it.
+    :raises InvalidSchema: if it is over a column that the table does not have.
     :raises UnsupportedSource: naming a file of a source that only Spark can read.
     :raises StorageError: if a file of the table is gone or damaged.
     """
     definition = snapshot.state.index(name).definition
+    check_columns(snapshot.table, definition)
     handler = find(definition.kind)
     context = IndexContext(snapshot, definition, "")
     if snapshot.external is not None:

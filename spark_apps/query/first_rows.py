@@ -14,11 +14,11 @@ from decimal import Decimal
 from typing import Any
 
 from spark_apps.indexes.handler import Extremes, IndexContext
-from spark_apps.indexes.registry import find
+from spark_apps.indexes.registry import available, columns_gone
 from spark_apps.layout.types import parse_type
 from spark_apps.mergetree.schema import quote
 from spark_apps.mergetree.tree import Snapshot
-from spark_apps.storage.errors import LakeIndexError
+from spark_apps.query.planning import UNREADABLE_INDEX
 from spark_apps.timeline.files import DataFile
 from spark_apps.timeline.model import NEW_KEYS
 
@@ -78,12 +78,12 @@ def _extremes(snapshot: Snapshot, column: str) -> Iterator[Extremes]:
     whole = {file.lineage for members in snapshot.groups().values() if _all_live(members) for file in members}
     whole.discard(0)
     for entry in snapshot.state.indexes.values():
-        handler = find(entry.definition.kind) if entry.active else None
-        if handler is None or not whole:
+        handler = available(entry.definition.kind) if entry.active else None
+        if handler is None or not whole or columns_gone(snapshot.table, entry.definition):
             continue
         try:
             told = handler.extremes(IndexContext(snapshot, entry.definition, ""), column)
-        except LakeIndexError:
+        except UNREADABLE_INDEX:
             continue  # what is damaged bounds nothing, and a warning comes of its use
         for lineage in whole & told.keys():
             yield told[lineage]

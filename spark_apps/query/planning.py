@@ -13,7 +13,7 @@ import logging
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial, reduce
+from functools import cached_property, partial, reduce
 from operator import and_, or_
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
@@ -30,7 +30,7 @@ from spark_apps.indexes.handler import (
 )
 from spark_apps.indexes.keyed.lookup import MAX_DRIVER_KEYS, MAX_RETURNED_KEYS
 from spark_apps.indexes.ranges import Range, range_of
-from spark_apps.indexes.registry import asked_by, available
+from spark_apps.indexes.registry import asked_by, available, columns_gone
 from spark_apps.layout.hashing import is_known
 from spark_apps.layout.partitions import value_of
 from spark_apps.layout.types import ColumnType, parse_type
@@ -67,7 +67,7 @@ from spark_apps.query.predicates import (
 from spark_apps.storage.errors import InvalidInput, LakeIndexError, LogDamaged, StorageError
 from spark_apps.storage.printing import Grid, Printed, View, counted
 from spark_apps.timeline.files import DataFile, GroupKey
-from spark_apps.timeline.model import IndexDefinition
+from spark_apps.timeline.model import IndexDefinition, TableDefinition
 from spark_apps.timeline.state import IndexEntry
 
 if TYPE_CHECKING:
@@ -206,7 +206,7 @@ class ParsedPredicateProbe:
 
 logger = logging.getLogger(__name__)
 
-_UNREADABLE_INDEX = (StorageError, LookupError, ValueError, TypeError, ArithmeticError, RecursionError)
+UNREADABLE_INDEX = (StorageError, InvalidInput, LookupError, ValueError, TypeError, ArithmeticError, RecursionError)
 """What handlers meet in damaged files of an index, and in a definition that was not written by a build: the
 log is input, and a property that is missing or no number makes a query slower."""
 
@@ -509,23 +509,35 @@ def prunes_by(
     if table.bucketed and not set(columns).isdisjoint(hashed) and not isinstance(probe.keys(hashed), CannotPrune):
         return True
     for entry in snapshot.state.indexes.values():
-        handler = available(entry.definition.kind)
-        if not entry.active or handler is None:
-            continue
-        indexed = handler.asked_by(table, entry.definition)
-        if set(columns).isdisjoint(indexed):
-            continue
-        if type(handler).substitute is not IndexHandler.substitute:
-            held = {*indexed, *entry.definition.included, *table.partition_by, *table.record_key}
-            if not held.issuperset(needed):
-                continue
-            # Its buckets are told apart by all of its columns, its files and row groups by the first.
-            keys = [one.key for one in indexed_by(table, entry.definition)] or list(indexed)
-            if keys[0] in columns or not isinstance(probe.keys(keys), CannotPrune):
+        try:
+            if entry.active and _index_prunes_by(table, entry.definition, probe, columns, needed):
                 return True
-        elif handler.can_prune(table, entry.definition, probe) is None:
-            return True
+        except UNREADABLE_INDEX as error:
+            logger.warning("Whether index %r is of use is not known: %s", entry.definition.name, error)
     return False
+
+
+def _index_prunes_by(
+    table: TableDefinition,
+    definition: IndexDefinition,
+    probe: PredicateProbe,
+    columns: Collection[str],
+    needed: Collection[str],
+) -> bool:
+    """Tell whether an index may leave less to read by values of some columns; see :func:`prunes_by`."""
+    handler = available(definition.kind)
+    if handler is None or columns_gone(table, definition):
+        return False
+    indexed = handler.asked_by(table, definition)
+    if set(columns).isdisjoint(indexed):
+        return False
+    if type(handler).substitute is IndexHandler.substitute:
+        return handler.can_prune(table, definition, probe) is None
+    if not {*indexed, *definition.included, *table.partition_by, *table.record_key}.issuperset(needed):
+        return False
+    # Its buckets are told apart by all of its columns, its files and row groups by the first.
+    keys = [one.key for one in indexed_by(table, definition)] or list(indexed)
+    return keys[0] in columns or not isinstance(probe.keys(keys), CannotPrune)
 
 
 class _Draft:
@@ -565,6 +577,17 @@ class _Draft:
     def refuse_all(self, why: NotUsed) -> None:
         """Note for every index why it is not used."""
         self.not_used.update(dict.fromkeys(self.snapshot.state.indexes, why))
+        self.not_used.update(self.gone)
+
+    @cached_property
+    def gone(self) -> dict[str, NotUsed]:
+        """Indexes over a column that the table does not have (any more): they tell nothing of its rows."""
+        return _indexes_without_columns(self.snapshot)
+
+    @cached_property
+    def unfit(self) -> dict[str, NotUsed]:
+        """Indexes that tell nothing of these rows to this session, each with why."""
+        return {**_session_mismatches(self.snapshot, self.gone), **self.gone}
 
 
 def _damaged_records(snapshot: Snapshot, predicate: Predicate | None, columns: Sequence[str]) -> NotUsed | None:
@@ -669,6 +692,8 @@ def _expressions(snapshot: Snapshot, where: str, more: Mapping[str, str] | None)
         handler = available(entry.definition.kind)
         if handler is None or not entry.active or type(handler).expressions is IndexHandler.expressions:
             continue
+        if columns_gone(snapshot.table, entry.definition):
+            continue
         try:
             found = handler.expressions(snapshot.table, entry.definition)
             if not found and not handler.follows_files:
@@ -679,7 +704,7 @@ def _expressions(snapshot: Snapshot, where: str, more: Mapping[str, str] | None)
                     of_two_types.add(
                         text
                     )  # as sessions of other settings make it: values of one say nothing of the other
-        except _UNREADABLE_INDEX as error:
+        except UNREADABLE_INDEX as error:
             logger.warning("What index %r holds is not known: %s", entry.definition.name, error)
     if expressions is None or _HIDDEN.search(where):
         return None
@@ -769,13 +794,12 @@ def _pruners(draft: _Draft) -> list[_Pruner]:
     pruners = (
         [_Pruner(BUCKETS, partial(_prune_by_buckets, draft), partial(_why_no_bucket, draft))] if table.bucketed else []
     )
-    mismatches = _session_mismatches(snapshot)
     for name, entry in sorted(snapshot.state.indexes.items()):
         handler = draft.handler(entry.definition)
         if not entry.active:
             draft.not_used[name] = NotUsed("not_active", f"its state is {entry.state!r}")
-        elif name in mismatches:
-            draft.not_used[name] = mismatches[name]
+        elif name in draft.unfit:
+            draft.not_used[name] = draft.unfit[name]
         elif handler is None:
             draft.not_used[name] = NotUsed("no_handler", f"the code of kind {entry.definition.kind!r} is not here")
         elif not entry.by_file and draft.groups and not any(entry.covers(group) for group in draft.groups):
@@ -792,8 +816,21 @@ def _pruners(draft: _Draft) -> list[_Pruner]:
     return pruners
 
 
-def _session_mismatches(snapshot: Snapshot) -> dict[str, NotUsed]:
-    """Return why indexes of a source may hold other values than this session reads from the files, by index."""
+def _indexes_without_columns(snapshot: Snapshot) -> dict[str, NotUsed]:
+    """Return which active indexes are over a column that the table does not have, as after its owner dropped it."""
+    gone: dict[str, NotUsed] = {}
+    for name, entry in snapshot.state.indexes.items():
+        columns = columns_gone(snapshot.table, entry.definition) if entry.active else ()
+        if columns:
+            gone[name] = NotUsed("column_gone", f"it is over the column {columns[0]!r}, which the table does not have")
+    return gone
+
+
+def _session_mismatches(snapshot: Snapshot, gone: Collection[str]) -> dict[str, NotUsed]:
+    """Return why indexes of a source may hold other values than this session reads from the files, by index.
+
+    :param gone: indexes that are not used whatever they hold.
+    """
     if snapshot.table.source is None:
         return {}
     differs = session_difference(snapshot)
@@ -803,8 +840,12 @@ def _session_mismatches(snapshot: Snapshot) -> dict[str, NotUsed]:
         if differs is not None:
             mismatches[name] = NotUsed("session_differs", differs)
         elif (
-            why := unknown_time_zone(snapshot.table, [*asked_by(snapshot.table, definition), *definition.included])
-        ) is not None:
+            name not in gone
+            and (
+                why := unknown_time_zone(snapshot.table, [*asked_by(snapshot.table, definition), *definition.included])
+            )
+            is not None
+        ):
             mismatches[name] = NotUsed("session_unknown", why)
     return mismatches
 
@@ -843,7 +884,7 @@ def _prune_by_buckets(draft: _Draft, probe: PredicateProbe) -> Narrowed | NotUse
 def _why_no_index(draft: _Draft, entry: IndexEntry, handler: IndexHandler, probe: PredicateProbe) -> CannotPrune | None:
     try:
         return handler.can_prune(draft.snapshot.table, entry.definition, probe)
-    except _UNREADABLE_INDEX as error:
+    except UNREADABLE_INDEX as error:
         refused = _note_unreadable(draft, entry.definition.name, error)
         return CannotPrune(refused.reason, refused.code)
 
@@ -852,12 +893,12 @@ def _prune_by_index(draft: _Draft, entry: IndexEntry, probe: PredicateProbe) -> 
     definition = entry.definition
     handler = draft.handler(definition)
     assert handler is not None
-    dear = scan_is_cheaper(draft.snapshot, entry, probe, draft.groups)
-    if dear is not None:
-        return NotUsed("scan_is_cheaper", dear)
     try:
+        dear = scan_is_cheaper(draft.snapshot, entry, probe, draft.groups)
+        if dear is not None:
+            return NotUsed("scan_is_cheaper", dear)
         pruning = handler.prune(IndexContext(draft.snapshot, definition, ""), probe)
-    except _UNREADABLE_INDEX as error:
+    except UNREADABLE_INDEX as error:
         return _note_unreadable(draft, definition.name, error)
     if isinstance(pruning, CannotPrune):
         return NotUsed(pruning.code, pruning.reason)
@@ -971,10 +1012,10 @@ def _use_covering_indexes(draft: _Draft, needed: Sequence[str]) -> None:
     """
     snapshot = draft.snapshot
     candidates = [entry for _, entry in sorted(snapshot.state.indexes.items()) if entry.active]
-    mismatches = _session_mismatches(snapshot) if candidates else {}
+    unfit = draft.unfit if candidates else {}
     names = [entry.definition.name for entry in candidates]
-    draft.not_used.update({name: mismatches[name] for name in names if name in mismatches})
-    candidates = [entry for entry in candidates if entry.definition.name not in mismatches]
+    draft.not_used.update({name: unfit[name] for name in names if name in unfit})
+    candidates = [entry for entry in candidates if entry.definition.name not in unfit]
     while candidates and draft.groups:
         offers = [
             offer for entry in list(candidates) if (offer := _offer_of(draft, entry, needed, candidates)) is not None
@@ -985,7 +1026,7 @@ def _use_covering_indexes(draft: _Draft, needed: Sequence[str]) -> None:
         candidates = [entry for entry in candidates if entry.definition.name != best.name]
         try:
             best.scan.check()
-        except _UNREADABLE_INDEX as error:
+        except UNREADABLE_INDEX as error:
             draft.not_used[best.name] = _note_unreadable(draft, best.name, error)
             continue
         draft.covering_scans.append(best.scan)
@@ -1035,7 +1076,7 @@ def _offer_of(draft: _Draft, entry: IndexEntry, needed: Sequence[str], candidate
         try:
             context = IndexContext(draft.snapshot, entry.definition, "")
             scan = handler.substitute(context, probe, needed, list(whole_groups))
-        except _UNREADABLE_INDEX as error:
+        except UNREADABLE_INDEX as error:
             scan = CannotPrune("")
             refused = _note_unreadable(draft, name, error)
         if isinstance(scan, CoveringScan) and not draft.snapshot.has_spark and scan.entries is None:

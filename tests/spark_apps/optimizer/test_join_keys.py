@@ -48,15 +48,17 @@ def lake(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(autouse=True)
-def views(spark: SparkSession, lake: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def views(spark: SparkSession, lake: Path) -> Iterator[None]:
     """The names of the tables; jobs for keys are worth their time here, however small the tables are."""
-    monkeypatch.setattr(join_keys, "_WORTH", 1e-9)
-    monkeypatch.setattr(join_keys, "plan_seconds", lambda plan: 60.0)
+    spark.conf.set(join_keys.WORTH, "0")
+    spark.conf.set(join_keys.MAX_SECONDS, "60")
     spark_apps.enable(spark, lake)
     spark.read.parquet(str(lake / "facts")).createOrReplaceTempView("t")
     spark.read.parquet(str(lake / "groups")).createOrReplaceTempView("groups")
     yield
     spark_apps.disable(spark)
+    spark.conf.unset(join_keys.WORTH)
+    spark.conf.unset(join_keys.MAX_SECONDS)
 
 
 def check(spark: SparkSession, query: str, taken: list[str | None], folder: str = "facts") -> None:
@@ -180,6 +182,61 @@ def test_keys_go_down_to_a_scan_as_far_as_its_rows_come_up_as_they_are(spark: Sp
     check(spark, query, BETWEEN[query])
 
 
+A, B = "(VALUES (1), (2), (3)) a(k)", "(VALUES (1, 11), (2, 12)) b(k, x)"
+LEFT = f"(SELECT a.k, b.x FROM {A} LEFT JOIN {B} ON a.k = b.k) o"
+RIGHT = f"(SELECT a.k, b.x FROM {B} RIGHT JOIN {A} ON a.k = b.k) o"
+FULL = f"(SELECT a.k, b.x FROM {B} FULL JOIN {A} ON a.k = b.k) o"
+CACHED = f"(SELECT a.k, b.x FROM kept a LEFT JOIN {B} ON a.k = b.k) o"
+ZERO = "(SELECT d FROM (VALUES (double('-0.0'))) v(d) GROUP BY d) o"
+NULL_EXTENDED: dict[str, list[str | None]] = {
+    f"SELECT t.id FROM t JOIN {LEFT} ON t.k = coalesce(o.x, 30)": ["3 of k"],
+    f"SELECT t.id FROM t JOIN {RIGHT} ON t.k = nvl(o.x, 30)": ["3 of k"],
+    f"SELECT t.id FROM t JOIN {FULL} ON t.k = CASE WHEN o.x IS NULL THEN 30 ELSE o.x END": ["3 of k"],
+    f"SELECT o.k, t.id FROM {LEFT} LEFT JOIN t ON t.k = ifnull(o.x, 30)": ["3 of k"],
+    f"SELECT id FROM t WHERE s IN (SELECT concat_ws('', 'c3', x) FROM {LEFT})": ["3 of s"],
+    f"SELECT id FROM t WHERE EXISTS (SELECT 1 FROM {RIGHT} WHERE if(x <=> NULL, 30, x) = t.k)": ["3 of k"],
+    f"SELECT t.id FROM t JOIN {LEFT} ON t.n = coalesce(o.x, 7) AND t.b <=> nvl2(o.x, 0, 1)": ["3 of n, b"],
+    f"SELECT t.id FROM t JOIN {LEFT} ON t.k <=> o.x": ["2 of k"],
+    f"SELECT t.id FROM t JOIN {LEFT} ON t.k = o.x + 1": ["2 of k"],
+    f"SELECT t.id FROM t JOIN {CACHED} ON t.k = coalesce(o.x, 30)": [None],
+    "SELECT t.id FROM t JOIN (SELECT 30 AS k, count(*) FROM (VALUES (1)) v(x) WHERE x > 2) o ON t.k = o.k": [None],
+    f"SELECT t.id FROM t JOIN {ZERO} ON t.k = if(string(o.d) = '0.0', 3, 4)": [None],
+}
+
+
+NULL_EXTENDED_ALWAYS = [
+    query for query in NULL_EXTENDED if "FULL" in query or "concat_ws" in query or "nvl2" in query or "count" in query
+]
+
+
+@pytest.mark.parametrize("query", NULL_EXTENDED_ALWAYS)
+def test_keys_that_only_a_row_without_a_match_has_are_taken_too(spark: SparkSession, query: str) -> None:
+    check(spark, query, NULL_EXTENDED[query])
+
+
+@pytest.mark.by_turn(4)
+@pytest.mark.parametrize("query", [query for query in NULL_EXTENDED if query not in NULL_EXTENDED_ALWAYS])
+def test_keys_of_rows_that_joins_and_groups_make_are_taken_where_these_rows_are(
+    spark: SparkSession, query: str
+) -> None:
+    kept = spark.range(1, 4).selectExpr("cast(id AS int) AS k").cache()
+    kept.count()
+    kept.createOrReplaceTempView("kept")
+    try:
+        check(spark, query, NULL_EXTENDED[query])
+    finally:
+        kept.unpersist()
+
+
+@pytest.mark.by_turn(2)
+def test_keyed_tables_and_their_frames_keep_rows_of_a_key_without_a_match(spark: SparkSession, lake: Path) -> None:
+    IndexedTable.load(spark, lake / "lake" / "trips").frame().createOrReplaceTempView("frame")
+    for name in ("lake.trips", "frame"):
+        query = f"SELECT f.id FROM {name} f JOIN {LEFT} ON f.k = coalesce(o.x, 30)"
+        check(spark, query, ["3 of k"], folder="trips")
+        assert len(answers(spark, query)) == 15
+
+
 def keys_of_scans(query: Any, spark: SparkSession | None = None) -> list[str | None]:
     return [scan.keys for scan in spark_apps.explain(query, spark).scans]
 
@@ -231,7 +288,7 @@ def test_many_keys_prune_nothing(spark: SparkSession) -> None:
 def test_a_side_that_takes_longer_than_it_may_spare_is_not_looked_into(
     spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(join_keys, "_WORTH", 10.0)
+    spark.conf.unset(join_keys.WORTH)
     monkeypatch.setattr(join_keys, "plan_seconds", lambda plan: 0.5)
 
     assert "finding them takes about 0.3 s, and reading what is left 0.5 s" in str(keys_of_scans(FILES_SIDE, spark))
