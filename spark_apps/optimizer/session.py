@@ -73,14 +73,15 @@ def enable(
         if known is not None:
             rewriter.has_set += known[0].has_set
         with ExitStack() as undo:
-            _install(spark, rewriter, databases, undo)
+            rule = _install(spark, rewriter, databases, undo)
             undo.pop_all()
+        _ENABLED[_key(spark)] = (rewriter, rule)
         if known is not None:
             known[1].remove()
 
 
-def _install(spark: SparkSession, rewriter: Rewriter, databases: Sequence[str], undo: ExitStack) -> None:
-    """Put a rule into a session, and settings and names that go with it; ``undo`` takes them out again."""
+def _install(spark: SparkSession, rewriter: Rewriter, databases: Sequence[str], undo: ExitStack) -> InstalledRule:
+    """Put a rule into a session, with settings and names, and return it; ``undo`` takes all of them out again."""
     rule = rewriter.rule = InstalledRule(spark, rewriter.decide, rewriter.files)
     undo.callback(rule.undo)
     for name in databases:
@@ -97,7 +98,7 @@ def _install(spark: SparkSession, rewriter: Rewriter, databases: Sequence[str], 
             spark.conf.set(name, "true")
             undo.callback(spark.conf.unset, name)
             rewriter.has_set.append(name)
-    _ENABLED[_key(spark)] = (rewriter, rule)
+    return rule
 
 
 def disable(spark: SparkSession) -> None:
