@@ -56,6 +56,14 @@ class TablePageLink(BaseOperatorLink):
 
 
 def page_url(location: str, table_conn_id: str) -> str:
-    """Return the page of a table, below the address under which people reach Airflow (``[api] base_url``)."""
+    """Return the page of a table, below the address under which people reach Airflow (``[api] base_url``).
+
+    Of an address that holds a secret, the page of the connection's tables: others see links.
+    """
+    from spark_apps.storage.secrets import hide_address
+
+    if hide_address(location) != location:
+        base = (conf.get("api", "base_url", fallback="") or "").rstrip("/")
+        return f"{base}{PAGE.removesuffix('tables')}?{urlencode({'conn': table_conn_id})}"
     base = (conf.get("api", "base_url", fallback="") or "").rstrip("/")
     return f"{base}{PAGE}?{urlencode({'table': location, 'conn': table_conn_id})}"

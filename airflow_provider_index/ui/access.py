@@ -50,10 +50,14 @@ _ENV = "AIRFLOW_CONN_"
 def known_connections() -> list[str]:
     """Return the ids of all table store connections, sorted; each once, as the configuration or database spells it."""
     named = [name.strip() for name in conf.get("lakeindex", "connections", fallback="").split(",") if name.strip()]
-    names: dict[str, str] = {}
-    for conn_id in [*named, *_in_database(), *in_environment(os.environ)]:
-        names.setdefault(conn_id.lower(), conn_id)
-    return sorted(names.values())
+    return each_once([*named, *_in_database()], in_environment(os.environ))
+
+
+def each_once(spelled: Iterable[str], lowered: Iterable[str]) -> list[str]:
+    """Return ids of connections, sorted: those that are spelled somewhere, and others whose case is lost."""
+    names = set(spelled)
+    known = {name.lower() for name in names}
+    return sorted({*names, *(name for name in lowered if name not in known)})
 
 
 def in_environment(environ: Mapping[str, str]) -> list[str]:

@@ -38,6 +38,7 @@ from airflow_provider_index.ui.overview import (
 )
 from airflow_provider_index.ui.tables import Lake
 from spark_apps.storage.errors import InvalidName, LakeIndexError, NotFound
+from spark_apps.storage.secrets import hide_address
 from spark_apps.storage.units import format_duration
 
 logger = logging.getLogger(__name__)
@@ -94,7 +95,10 @@ def viewer(request: Request, user: GetUserDep) -> Viewer:
     allowed = access.readable(user, known)
     if not allowed and not (not known and access.may_read(user, None)):
         raise HTTPException(403, "You may not see lake tables: that takes the right to read their connection.")
-    return Viewer(allowed, {conn_id.lower(): conn_id for conn_id in allowed}.get)
+    # Airflow finds a connection of the environment whatever the case of its name; others by their very name, which goes
+    # first where two differ in nothing else.
+    spelled = {conn_id.lower(): conn_id for conn_id in allowed}
+    return Viewer(allowed, lambda asked: asked if asked in allowed else spelled.get(asked.lower()))
 
 
 ViewerDep = Annotated[Viewer, Depends(viewer)]
@@ -256,6 +260,7 @@ def environment() -> Environment:
         lstrip_blocks=True,
     )
     jinja.filters.update(
+        address=hide_address,
         size=formatting.size,
         number=formatting.number,
         plural=lambda count, *forms: formatting.plural(count, *forms),

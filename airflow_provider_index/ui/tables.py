@@ -28,7 +28,7 @@ from spark_apps.storage.errors import (
     StorageUnavailable,
     TableNotFound,
 )
-from spark_apps.storage.secrets import hide, known_secrets
+from spark_apps.storage.secrets import hide, hide_address, known_secrets
 from spark_apps.storage.store import Store
 from spark_apps.timeline.locations import LOGS_OF_SOURCES, locate
 from spark_apps.timeline.log import commit_key
@@ -112,13 +112,18 @@ class TableName:
     """A table that the page shows.
 
     :param name: in the warehouse (``db.table``); of another its folder's.
-    :param location: as the page's links carry it: that of the log.
+    :param location: that of the log.
     :param outside: whether it lies outside of the warehouse, in the connection's list.
     """
 
     name: str
     location: str
     outside: bool = False
+
+    @property
+    def link(self) -> str:
+        """What the page's links carry: the location, or the name where the location holds a secret."""
+        return self.location if hide_address(self.location) == self.location else self.name
 
 
 @dataclass(frozen=True)

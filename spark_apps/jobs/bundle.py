@@ -26,10 +26,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from spark_apps.jobs.environment import DISTRIBUTION, LIBRARIES, cache_directory
+from spark_apps.jobs.environment import DISTRIBUTION, LIBRARIES, cache_directory, is_own, make_own_folder
 from spark_apps.storage.errors import EnvironmentMismatch, InvalidInput
 
 _SKIPPED = {"__pycache__"}
+_COMPLETE = "complete"
+"""File of a bundle's folder that seals the others: a digest of them all, and of what they were made of."""
 # Zip entries carry a time; one that never changes makes equal content equal bytes.
 _EPOCH = (1980, 1, 1, 0, 0, 0)
 # What begins a compiled module that is valid whatever the time of its source (PEP 552, unchecked).
@@ -71,10 +73,41 @@ def make_bundle(cache: str | os.PathLike[str] | None = None) -> Bundle:
     """
     files = _package_files()
     digest = _digest(files)
-    folder = Path(cache or cache_directory()) / f"bundle-{digest[:16]}"
-    if not (folder / "complete").exists():
-        _write(folder, files)
+    place = Path(cache or cache_directory())
+    if cache is None:
+        make_own_folder(place)
+    folder = place / f"bundle-{digest[:16]}"
+    if folder.exists() and not is_own(folder):
+        folder = place / f"bundle-{digest[:16]}-{os.geteuid()}"  # another user's, in a cache that several share
+    if not _is_whole(folder, digest):
+        _write(folder, files, digest)
     return Bundle(folder, digest)
+
+
+def _is_whole(folder: Path, digest: str) -> bool:
+    """Test whether a folder is this user's own and holds the bundle of its name, as it was made."""
+    if not is_own(folder):
+        return False
+    try:
+        return (folder / _COMPLETE).read_text(encoding="ascii") == _seal(folder, digest)
+    except (OSError, UnicodeDecodeError):
+        return False
+
+
+def _seal(folder: Path, digest: str) -> str:
+    """Return a digest of the files of a bundle's folder.
+
+    :raises OSError: if one is not this user's own.
+    """
+    seal = hashlib.sha256(digest.encode())
+    for path in sorted(folder.iterdir()):
+        if path.name == _COMPLETE:
+            continue
+        if not is_own(path):
+            raise PermissionError(f"{path} is another user's")
+        seal.update(f"{path.name}\0".encode())
+        seal.update(hashlib.sha256(path.read_bytes()).digest())
+    return seal.hexdigest()
 
 
 def _package_files() -> list[tuple[str, Path]]:
@@ -95,7 +128,7 @@ def _digest(files: list[tuple[str, Path]]) -> str:
     return digest.hexdigest()
 
 
-def _write(folder: Path, files: list[tuple[str, Path]]) -> None:
+def _write(folder: Path, files: list[tuple[str, Path]], digest: str) -> None:
     folder.parent.mkdir(parents=True, exist_ok=True)
     draft = Path(tempfile.mkdtemp(prefix=".bundle-", dir=folder.parent))
     try:
@@ -112,15 +145,33 @@ def _write(folder: Path, files: list[tuple[str, Path]]) -> None:
                 if name.count("/") == 1 and path.suffix == ".py" and _is_program(path):
                     shutil.copyfile(path, draft / path.name)
         (draft / "spark_apps.zip").write_bytes(buffer.getvalue())
-        (draft / "complete").touch()
+        for path in draft.iterdir():
+            path.chmod(0o644)
+        (draft / _COMPLETE).write_text(_seal(draft, digest), encoding="ascii")
+        (draft / _COMPLETE).chmod(0o644)
         draft.chmod(0o755)
-        draft.replace(folder)
-    except OSError:
-        # Another process was first, or left half a bundle behind: a whole one is as good as this.
-        if not (folder / "complete").exists():
-            raise
+        _put_in_place(draft, folder, digest)
     finally:
         shutil.rmtree(draft, ignore_errors=True)
+
+
+def _put_in_place(draft: Path, folder: Path, digest: str) -> None:
+    """Give a bundle its name; one that is there and not as it was made goes."""
+    for _ in range(3):
+        try:
+            draft.replace(folder)
+        except OSError:
+            # Another process was first: a whole one is as good as this.
+            if _is_whole(folder, digest):
+                return
+            aside = Path(tempfile.mkdtemp(prefix=".bundle-", dir=folder.parent))
+            folder.replace(aside / "old")
+            shutil.rmtree(aside, ignore_errors=True)
+        else:
+            return
+    raise EnvironmentMismatch(
+        f"The bundle {folder} is not as it was made, and cannot be made again.", hint="Remove the folder."
+    )
 
 
 def _compiled(name: str, source: bytes) -> bytes:

@@ -11,6 +11,7 @@ import os
 import re
 import shlex
 import shutil
+import stat
 import sys
 import tempfile
 from dataclasses import dataclass
@@ -162,11 +163,42 @@ def cache_directory() -> Path:
     return (Path(base) if base else Path.home() / ".cache") / DISTRIBUTION
 
 
+def is_own(path: Path) -> bool:
+    """Test whether a file or folder is this user's own: no link, and none but the user may write to it."""
+    try:
+        status = path.lstat()
+    except OSError:
+        return False
+    return (
+        status.st_uid == os.geteuid()
+        and not stat.S_ISLNK(status.st_mode)
+        and not status.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
+    )
+
+
+def make_own_folder(path: Path) -> None:
+    """Make a folder of the cache, or take one that is there if it is this user's own: programs are started from it.
+
+    :raises EnvironmentMismatch: if another user can write to it.
+    """
+    if not path.exists():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.mkdir(mode=0o755, exist_ok=True)
+    if not path.is_symlink() and path.is_dir() and path.stat().st_uid == os.geteuid():
+        path.chmod(0o755)  # of this user, whose mask may have let the group write to it
+    if not is_own(path):
+        raise EnvironmentMismatch(
+            f"Other users can write to {path}, from which programs would be started.",
+            hint="Remove it, or set XDG_CACHE_HOME to a folder of this user's own.",
+        )
+
+
 def _write_program(path: Path, text: str) -> None:
     """Put an executable in place in one step, so that parallel tasks never start a half-written one."""
-    if path.exists() and path.read_text(encoding="utf-8") == text and os.access(path, os.X_OK):
+    make_own_folder(path.parent.parent)
+    make_own_folder(path.parent)
+    if is_own(path) and path.read_text(encoding="utf-8") == text and os.access(path, os.X_OK):
         return
-    path.parent.mkdir(parents=True, exist_ok=True)
     descriptor, draft = tempfile.mkstemp(dir=path.parent, prefix=".java")
     with os.fdopen(descriptor, "w", encoding="utf-8") as out:
         out.write(text)

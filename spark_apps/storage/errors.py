@@ -75,16 +75,25 @@ class LakeIndexError(Exception):
     outcome = "Nothing was changed."
 
     def __init__(self, message: str, *, outcome: str | None = None, hint: str = "") -> None:
-        self.message = message
+        self.message = _without_secrets(message)
         self.outcome = self.outcome if outcome is None else outcome
-        self.hint = hint
-        super().__init__(" ".join(part for part in (message, self.outcome, hint) if part))
+        self.hint = _without_secrets(hint)
+        super().__init__(" ".join(part for part in (self.message, self.outcome, self.hint) if part))
 
     def _repr_html_(self) -> str:
         from spark_apps.storage.printing import View, as_html
 
         facts = [("for the table", self.outcome), ("what to do", self.hint)]
         return as_html(View(f"{type(self).__name__}: {self.message}", facts))
+
+
+def _without_secrets(text: str) -> str:
+    """Return a text with the secrets of the addresses in it starred out: errors go into logs, and onto pages."""
+    if "://" not in text:
+        return text
+    from spark_apps.storage.secrets import hide_address
+
+    return hide_address(text)
 
 
 class InvalidInput(LakeIndexError, ValueError):

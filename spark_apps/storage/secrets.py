@@ -40,6 +40,7 @@ _AZURE = re.compile(
     r"|sas\.fixed\.token|sas\.token\.provider\.type)(?:\.|$)"
 )
 _WASB_SAS = re.compile(r"(?i)^fs\.azure\.sas\.(?!expiry|local|secure|service)[^.]+\.[^.]+")
+_FTP = re.compile(r"(?i)^fs\.s?ftp\.(password|passphrase|user|host)(?:\.|$)")
 _ADLS = re.compile(r"(?i)^(?:.*\.)?adls\.(sas-token-expires-at-ms|sas-token|connection-string)(?:\.|$)")
 _ACCOUNT_HOST = re.compile(r"(?i)\.[^.]+\.(?:dfs|blob|file|queue|table)\.[a-z0-9.-]+$")
 
@@ -74,9 +75,18 @@ _STRONG = (
 """Parts of words which are enough wherever they stand."""
 
 _WORDS = {"bearer", "sas", "sig", "jwt", "creds", "cred", "dsn", "cookie", "cookies", "jaas", "pwd", "keyphrase"}
-_LAST_WORDS = {"pass", "pw", "psw", "otp", "pin"}
+_LAST_WORDS = {"pass", "pw", "psw", "otp", "totp", "pin", "pat", "assertion", "mnemonic", "pfx"}
+_LAST_ENDS = re.compile(r"(?<!by)(?<!com)(?<!sur)(?<!tres)(?<!over)(?<!under)(?<!encom)pass$|(?<=\w\w)(?:pwd|pw)$")
+"""What a last word of several, written as one, ends with: ``PGPASS``, ``BINDPW``."""
+_AUTH_OF_A_KIND = {
+    "client", "need", "want", "mutual", "preemptive", "require", "requires", "use", "no", "skip", "ssl", "tls", "http",
+    "enable", "kerberos", "user", "proxy", "peer", "server",
+}  # fmt: skip
+"""Before a last ``auth``: whether or how one is asked for it (``ssl.client.auth``), and not by what."""
 _COMPOUNDS = {
     ("auth", "header"), ("connection", "string"), ("conn", "string"), ("user", "info"), ("basic", "auth"),
+    ("auth", "params"), ("auth", "param"), ("auth", "data"), ("auth", "string"), ("auth", "code"), ("auth", "value"),
+    ("docker", "auth"), ("kerberos", "ticket"), ("cert", "pem"), ("certificate", "pem"), ("mfa", "code"),
     ("keyfile", "dict"), ("keyfile", "json"), ("service", "account", "json"), ("pass", "word"), ("pass", "phrase"),
 }  # fmt: skip
 
@@ -115,6 +125,8 @@ def _words(own_name: str) -> list[str]:
     words = [word.lower() for word in _PARTS.findall(own_name)]
     while words and (words[-1].isdigit() or words[-1] == "v"):
         words.pop()
+    if words and words[-1].endswith("key") and words[-1][:-3] in _SECRET_KEYS:
+        words[-1:] = [words[-1][:-3], "key"]  # SSHKEY
     return words
 
 
@@ -124,7 +136,10 @@ def _names_a_secret(words: list[str]) -> bool:
     if any(_is_token(word, words[at - 1] if at else "") for at, word in enumerate(words)):
         return True
     together = {*pairwise(words), *zip(words, words[1:], words[2:], strict=False)}
-    return words[-1] in _LAST_WORDS or bool(together & _COMPOUNDS)
+    last, before = words[-1], words[-2] if len(words) > 1 else ""
+    if last == "auth" and before and before not in _AUTH_OF_A_KIND:
+        return True
+    return last in _LAST_WORDS or _LAST_ENDS.search(last) is not None or bool(together & _COMPOUNDS)
 
 
 def _own_name(name: str) -> str | None:
@@ -136,7 +151,9 @@ def _own_name(name: str) -> str | None:
     if environment is not None:
         return _own_name(name[environment.end() :])
     own_name = re.sub(HADOOP, "", name)
-    adls, azure = _ADLS.match(own_name), _AZURE.match(own_name)
+    adls, azure, ftp = _ADLS.match(own_name), _AZURE.match(own_name), _FTP.match(own_name)
+    if ftp is not None:
+        return ftp[1]  # behind it stand a host and a user
     if adls is not None:
         return adls[1]
     if azure is not None:
@@ -172,6 +189,10 @@ def _names_a_key(words: list[str]) -> bool:
 # --- values -------------------------------------------------------------------------------------------------------
 
 _URL = re.compile(r"://[^/\s'\"`@:]{0,200}:(?!\d{1,5}(?:[/,?#;]|$))([^\s'\"`<>]{1,400})@")
+# In front of a host alone: a token. Before an Azure account stands its container.
+_USER = re.compile(r"(?i)(?<![a-z0-9+.-])(?:[a-z]+\+)?(?:https?|s?ftps?|ssh)://([^/\s'\"`@:?#]{8,400})@")
+# The shell's working directory has this name too, and begins with a slash.
+_PWD = re.compile(r"(?i)[;?&]pwd=([^/;&\s'\"][^;&\s'\"]*)")
 _ORACLE = re.compile(r"(?i)jdbc:oracle:\w+:[^/\s@]{1,200}/([^\s@'\"]{1,200})@")
 _PRIVATE = re.compile(r"-----BEGIN [A-Z0-9 ]*PRIVATE KEY(?: BLOCK)?-----.*?(?:-----END [A-Z0-9 ]*-----|\Z)", re.DOTALL)
 _AUTHORIZATION = re.compile(
@@ -300,6 +321,18 @@ def hide(text: str, secrets: Iterable[str] = ()) -> str:
     return text
 
 
+_IN_QUERY = re.compile(r"[?&;]([\w.%-]+)=([^&;\s'\"`<>#]+)")
+
+
+def hide_address(text: str) -> str:
+    """Return an address, or a text with addresses, with passwords, tokens and signatures in them as ``***``."""
+    spans = [match.span(1) for pattern in (_URL, _USER) for match in pattern.finditer(text)]
+    spans += [match.span(2) for match in _IN_QUERY.finditer(text) if is_secret(match[1])]
+    for start, end in reversed(_apart(spans)):
+        text = text[:start] + STARS + text[end:]
+    return text
+
+
 def hide_in_statement(text: str) -> str:
     """Return the SQL text with its secrets starred out, each as long as it was and on as many lines.
 
@@ -380,13 +413,18 @@ SPARKS_REDACTION = "(?i)secret|password|token|access[.]?key"
 
 def _spans(text: str, statement: bool = False) -> list[tuple[int, int]]:
     """Return where secrets stand, in order and apart from one another."""
-    spans = [match.span(1) for pattern in (_URL, _ORACLE) for match in pattern.finditer(text)]
+    spans = [match.span(1) for pattern in (_URL, _USER, _PWD, _ORACLE) for match in pattern.finditer(text)]
     spans += [match.span() for pattern in (_PRIVATE, _SHAPED) for match in pattern.finditer(text)]
     spans += [match.span(match.lastindex or 0) for match in _AUTHORIZATION.finditer(text)]
     spans += _assigned(_ASSIGNED, text)
     if statement:
         spans += _assigned(_BESIDE, text)
     spans = [(start, end) for start, end in spans if not _NO_SECRETS.match(text[start:end])]
+    return _apart(spans)
+
+
+def _apart(spans: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
+    """Return spans in order, those that touch as one."""
     apart: list[tuple[int, int]] = []
     for start, end in sorted(spans):
         if apart and start <= apart[-1][1]:

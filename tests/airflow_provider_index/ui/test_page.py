@@ -13,8 +13,11 @@ import pytest
 from airflow.api_fastapi.auth.managers.models.resource_details import ConnectionDetails
 from airflow.api_fastapi.auth.managers.simple.simple_auth_manager import SimpleAuthManager
 
+from airflow_provider_index.links import page_url
+from airflow_provider_index.ui import access
 from airflow_provider_index.ui.app import static_names
 from airflow_provider_index.ui.overview import TableCache
+from airflow_provider_index.ui.tables import TableName
 from tests.airflow_provider_index.ui import lakes
 from tests.airflow_provider_index.ui.conftest import Pages, connect
 from tests.spark_apps.timeline.plain_rows import PlainRows
@@ -93,6 +96,31 @@ def test_a_connection_that_is_not_a_table_store_is_refused_like_one_that_is_not_
     for conn_id in ("other", "missing"):
         assert lake().get(f"/tables?conn={conn_id}&table=sales.orders").status_code == 403
         assert lake().get(f"/?conn={conn_id}").status_code == 403
+
+
+def test_given_a_connection_with_capital_letters_then_its_pages_are_shown_by_its_name_in_any_case(
+    lake: Pages, warehouse: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for conn_id in ("lake", "LAKE", "Lake"):
+        assert lake().get(f"/tables?conn={conn_id}&table=sales.orders").status_code == 200, conn_id
+    assert access.each_once(["Sales-Lake", "sales-lake", "B"], ["sales-lake", "b", "other"]) == [
+        "B", "Sales-Lake", "other", "sales-lake",
+    ]  # fmt: skip
+
+
+def test_given_a_warehouse_with_a_password_in_its_address_then_no_page_shows_it(
+    lake: Pages, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    guarded = tmp_path / "lake;sig=hunter22"
+    guarded.mkdir()
+    connect(monkeypatch, "guarded", guarded)
+
+    shown = lake().get("/?conn=guarded").text
+
+    assert "lake;sig=***" in shown and "hunter22" not in shown
+    named = TableName("db.t", "s3://key:hunter22@bucket/lake/db/t")
+    assert named.link == "db.t" and TableName("db.t", "s3://bucket/db/t").link == "s3://bucket/db/t"
+    assert "hunter22" not in page_url(named.location, "guarded")
 
 
 # --- addresses -----------------------------------------------------------------------------------------------------

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 import sys
 import threading
 import zipfile
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from spark_apps.jobs.bundle import Bundle, make_bundle
+from spark_apps.jobs import bundle as bundles
+from spark_apps.jobs.bundle import Bundle, _is_whole, make_bundle
 from spark_apps.storage.errors import EnvironmentMismatch
 
 PROGRAMS = (
@@ -81,3 +84,39 @@ def test_it_is_made_once_even_by_many_at_a_time(tmp_path: Path) -> None:
 def test_a_program_that_is_not_there_is_named(tmp_path: Path) -> None:
     with pytest.raises(EnvironmentMismatch, match="no app named 'make_coffee'"):
         make_bundle(tmp_path).program("make_coffee")
+
+
+def test_given_a_bundle_in_the_cache_that_another_could_have_changed_then_it_is_made_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    few = [one for one in bundles._package_files() if one[0].endswith(("build_index.py", "version.py"))]
+    monkeypatch.setattr(bundles, "_package_files", lambda: few)
+    bundle = make_bundle(tmp_path)
+    good, made = bundle.archive.read_bytes(), bundle.archive.stat().st_ino
+    assert make_bundle(tmp_path).archive.stat().st_ino == made, "it is taken as long as it is as it was made"
+    changes: dict[str, Callable[[Path], object]] = {
+        "a longer zip": lambda folder: (folder / "spark_apps.zip").write_bytes(good + b"more"),
+        "a zip that others may write": lambda folder: (folder / "spark_apps.zip").chmod(0o666),
+        "one more module": lambda folder: (folder / "another.py").write_text("import os"),
+        "another program": lambda folder: (folder / "build_index.py").write_text("import os"),
+        "no seal": lambda folder: (folder / "complete").write_text(""),
+        "a folder that others may write": lambda folder: folder.chmod(0o777),
+        "a link": lambda folder: [
+            (folder / "spark_apps.zip").rename(tmp_path / "theirs.zip"),
+            (folder / "spark_apps.zip").symlink_to(tmp_path / "theirs.zip"),
+        ],
+    }
+    for number, (what, change) in enumerate(changes.items()):
+        folder = tmp_path / f"copy-{number}"
+        shutil.copytree(bundle.folder, folder)
+        assert _is_whole(folder, bundle.digest), what
+        change(folder)
+        assert not _is_whole(folder, bundle.digest), what
+    changes["another program"](bundle.folder)
+    changes["one more module"](bundle.folder)
+
+    again = make_bundle(tmp_path)
+
+    assert again.folder == bundle.folder and again.archive.read_bytes() == good
+    assert not (again.folder / "another.py").exists() and _is_whole(again.folder, again.digest)
+    assert not list(tmp_path.glob(".bundle-*"))

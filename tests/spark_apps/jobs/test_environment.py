@@ -427,3 +427,23 @@ def test_importing_the_package_imports_neither_pyspark_nor_pyarrow(tmp_path: Pat
         path=tmp_path,
     )
     assert done.stdout.strip() == "[]", done.stderr
+
+
+def test_given_a_stand_in_for_java_that_another_could_have_changed_then_it_is_written_anew(tmp_path: Path) -> None:
+    place = tmp_path / "java" / "bin" / "java"
+    environment._write_program(place, "#!/bin/sh\n")
+    made = place.stat().st_ino
+    environment._write_program(place, "#!/bin/sh\n")
+    assert place.stat().st_ino == made
+    place.chmod(0o777)
+    environment._write_program(place, "#!/bin/sh\n")
+    assert not place.stat().st_mode & 0o022 and place.stat().st_ino != made
+    place.parent.chmod(0o777)
+    environment._write_program(place, "#!/bin/sh\n")
+    assert not place.parent.stat().st_mode & 0o022
+    (tmp_path / "theirs").mkdir()
+    place.unlink()
+    place.parent.rmdir()
+    place.parent.symlink_to(tmp_path / "theirs")
+    with pytest.raises(EnvironmentMismatch, match="Other users can write"):
+        environment._write_program(place, "#!/bin/sh\n")

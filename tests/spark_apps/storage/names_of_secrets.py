@@ -51,7 +51,14 @@ SECRET_NAMES = (
     "x-functions-key", "AccountKey", "SharedAccessKey", "SharedAccessSignature", "connectionString", "dsn", "sas",
     "passphrase", "key_passphrase", "private_key_passphrase", "sfPassword", "pem_private_key", "accessToken",
     "refresh_token", "id_token", "auth_token", "authToken", "oauthToken", "temporary_aws_secret_access_key", "key",
+    "spark.redis.auth", "fs.ftp.password.files.example.org", "fs.ftp.password.host", "redis.requirepass",
+    "spark.hadoop.fs.ftp.password.x.name", "fs.sftp.password.example.org.hive.user", "pulsar.client.authParams",
+    "pulsar.admin.authParams", "sasl.oauthbearer.assertion", "kafka.sasl.oauthbearer.assertion", "client_assertion",
+    "ha.zookeeper.auth", "neo4j.authentication.kerberos.ticket", "spark.cosmos.auth.aad.clientCertPemBase64",
+    "es.net.http.auth.pass",
     # environment
+    "GITHUB_PAT", "AZURE_DEVOPS_EXT_PAT", "PGPASS", "SSHPASS", "REDIS_AUTH", "NPM_AUTH", "BINDPW", "LDAP_BINDPW",
+    "SSHKEY", "DOCKER_AUTH_CONFIG", "ROOTPW", "DBPWD", "MASTERKEY",
     "DB_PASSWD", "MYSQL_PWD", "API_KEY", "PGPASSWORD", "POSTGRES_PASSWORD", "REDIS_PASSWORD", "FERNET_KEY",
     "AIRFLOW__CORE__FERNET_KEY", "SECRET_KEY_BASE", "GITHUB_TOKEN", "SLACK_WEBHOOK_URL", "VAULT_SECRET_ID",
     "VAULT_TOKEN", "DATABRICKS_TOKEN", "OPENAI_API_KEY", "STRIPE_KEY", "SSH_PRIVATE_KEY", "SENTRY_DSN", "JWT_SECRET",
@@ -98,7 +105,9 @@ OPEN_NAMES = (
     "keyspace", "keystore", "secret_name", "password_file", "token_url", "credentials_path", "passthrough", "bypass",
     "compass", "author", "authority_id", "design", "sassy", "team.owner", "comment.password_changed_at_column",
     "PWD", "OLDPWD", "PATH", "HOME", "LANG", "JAVA_HOME", "AWS_PROFILE", "AWS_REGION", "KEYBOARD",
-    "TOKENIZERS_PARALLELISM",
+    "TOKENIZERS_PARALLELISM", "PGPASSFILE", "ssl.client.auth", "es.net.http.auth.user", "encompass", "overpass",
+    "sasl.oauthbearer.assertion.file", "sasl.oauthbearer.assertion.algorithm", "fs.ftp.host", "fs.ftp.user.secret.org",
+    "pulsar.client.authPluginClassName", "spark.redis.host", "hotkey", "turkey", "patch", "auth",
 )  # fmt: skip
 
 SECRET_VALUES = (
