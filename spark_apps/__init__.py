@@ -15,6 +15,7 @@ from spark_apps.storage.supported import check_python as _check_python
 _check_python()
 
 from spark_apps.moved import install as _install_old_names  # noqa: E402
+from spark_apps.storage.supported import import_with_pyspark  # noqa: E402
 from spark_apps.version import __version__  # noqa: E402
 
 if TYPE_CHECKING:
@@ -59,11 +60,7 @@ def __getattr__(name: str) -> Any:
     home = _HOME_OF.get(name)
     if home is None:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}; it has {', '.join(__all__)}")
-    try:
-        value = getattr(import_module(home), name)
-    except ImportError:
-        import_module("spark_apps.jobs")  # says so if the environment lacks a library
-        raise
+    value = getattr(import_with_pyspark(home), name)
     globals()[name] = value
     return value
 

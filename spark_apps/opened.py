@@ -327,9 +327,9 @@ class OpenTable(Printed):
         query = self._query(bind_where(where, parameters), columns)
         if not hypothetical:
             return explain_plan(query.plan(), query.names)
+        _library("pyspark", "explain(hypothetical=…)", "leave hypothetical out, for a plan with the indexes there are")
         from spark_apps.advisor.hypothetical import explain_hypothetical
 
-        _library("pyspark", "explain(hypothetical=…)")
         return explain_hypothetical(self._snapshot, query.where, query.names, hypothetical, query.predicate)
 
     def asked(self) -> Workload:
@@ -356,16 +356,17 @@ class OpenTable(Printed):
         Reads some columns of a sample of file groups. Nothing is done.
 
         :param workload: what was asked; what the table's own log of queries has, if not given.
-        :param budget: ``bytes`` that indexes may hold in all (``"5GB"``), and ``minutes`` of upkeep a day.
+        :param budget: ``bytes`` that indexes may hold in all (``"5GB"``; a third of the table's if not given, without a
+            limit if ``None``), and ``minutes`` of upkeep a day (without a limit if not given).
         :param most_bytes: that the sample takes, about; 128 MiB if not given.
         :raises InvalidInput: for a budget or a workload that is none.
         :raises EnvironmentMismatch: where definitions of indexes cannot be checked, for pyspark is not installed.
         :raises UnsupportedSource: naming what of a source only Spark's own reader reads rightly.
         :raises StorageError: naming a file that is missing or damaged.
         """
+        _library("pyspark", "advise", "asked() shows what was asked without it")
         from spark_apps.advisor.advice import MOST_BYTES, advise
 
-        _library("pyspark", "advise")
         return advise(self._snapshot, self._handle.timeline, workload, budget, most_bytes or MOST_BYTES)
 
     def to_pandas(
@@ -471,9 +472,10 @@ def _check_time_zone(name: str) -> None:
         )
 
 
-def _library(name: str, method: str) -> Any:
+def _library(name: str, method: str, instead: str = "use read, which gives a pyarrow.Table") -> Any:
     """Return a library that is needed for one method alone.
 
+    :param instead: what can be done without it, for the hint.
     :raises EnvironmentMismatch: if it is not installed.
     """
     try:
@@ -481,7 +483,7 @@ def _library(name: str, method: str) -> Any:
     except ImportError as error:
         raise EnvironmentMismatch(
             f"{method} needs {name}, which is not installed here: {error}.",
-            hint=f"pip install {name}; or use read, which gives a pyarrow.Table.",
+            hint=f"pip install {name}; or {instead}.",
         ) from error
 
 

@@ -758,7 +758,8 @@ class IndexedTable(Printed):
         Reads some columns of a sample of file groups. Nothing is done.
 
         :param workload: what was asked; what the table's own log of queries has, if not given.
-        :param budget: ``bytes`` that indexes may hold in all (``"5GB"``), and ``minutes`` of upkeep a day.
+        :param budget: ``bytes`` that indexes may hold in all (``"5GB"``; a third of the table's if not given, without a
+            limit if ``None``), and ``minutes`` of upkeep a day (without a limit if not given).
         :raises InvalidInput: for a budget or a workload that is none.
         :raises UnsupportedSource: naming what of a source only Spark's own reader reads rightly.
         :raises StorageError: naming a file that is gone or damaged.

@@ -31,7 +31,7 @@ class AdviseIndexesOperator(TableOperator):
     The table keeps that log where its property ``query_log`` is ``on`` or ``sampled``. Where nothing would change, the
     task is skipped.
 
-    :param budget_bytes: that all indexes of the table may hold, such as ``5GB``; without a limit by default.
+    :param budget_bytes: that all indexes of the table may hold, such as ``5GB``; a third of the table by default.
     :param budget_minutes: of upkeep a day; without a limit by default.
     :param judge_after_days: an index is not proposed to be dropped before it has been there for so many days.
 
@@ -72,7 +72,7 @@ class AdviseIndexesOperator(TableOperator):
         waiting = [name for name in dropped if _days_there(opened, name) < self.judge_after_days]
         crowded_out = _crowded_out(told, waiting)
         proposals = [one for one in told.proposals if one.index not in {*waiting, *crowded_out}]
-        statements = [one.statement for one in sorted(proposals, key=lambda one: one.action != "drop") if one.statement]
+        statements = [one.statement for one in sorted(proposals, key=lambda one: one.action == "drop") if one.statement]
         if not statements:
             if crowded_out:
                 raise AirflowSkipException(

@@ -122,7 +122,7 @@ class TableName:
 
     @property
     def link(self) -> str:
-        """What the page's links carry: the location, or the name where the location holds a secret."""
+        """Address that links of the page carry: the location, or the name where the location holds a secret."""
         return self.location if hide_address(self.location) == self.location else self.name
 
 

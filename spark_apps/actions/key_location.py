@@ -27,9 +27,6 @@ from functools import reduce
 from typing import TYPE_CHECKING, Any, TypeGuard
 
 from msgspec.structs import replace
-from pyspark.sql import DataFrame
-from pyspark.sql import functions as F
-from pyspark.sql import types as T
 
 from spark_apps.actions.template import Attempt, StagedChanges, index_errors, warn_of_lag
 from spark_apps.actions.upsert_plan import NOWHERE, PartitionTargets, UpsertPlan, kept, targets_for, unique_index
@@ -44,7 +41,7 @@ from spark_apps.indexes.registry import available, find
 from spark_apps.layout.partitions import path_of_texts
 from spark_apps.mergetree.buckets import value_texts
 from spark_apps.mergetree.integrity import check_intact
-from spark_apps.mergetree.pyspark_names import spark_errors
+from spark_apps.mergetree.pyspark_names import DataFrame, F, T, spark_errors
 from spark_apps.mergetree.read import (
     encode_positions,
     live_rows,

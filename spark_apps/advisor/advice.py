@@ -6,6 +6,7 @@ by the observed query pattern) and Hive's Index Design (cost-based selection).
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
@@ -29,8 +30,15 @@ from spark_apps.timeline.model import DATA_TREE
 from spark_apps.workload.asked import AskedQuery, Workload
 from spark_apps.workload.query_log import PROPERTY, log_settings, read_log
 
+logger = logging.getLogger(__name__)
+
 _LEAST_SHARE = 0.01
 """An index that spares less than this part of what is read is not proposed, and one that is there may go."""
+
+_SHARE_OF_TABLE = 1 / 3
+"""So much of the table's bytes all indexes may hold together, where nothing else is said."""
+_LEAST_BUDGET = float(1 << 20)
+"""Of a table of a few kilobytes an index holds as much as the table, which is nothing."""
 
 _SHOWN_QUERIES = 5
 _LONGEST_SHAPE = 200
@@ -102,8 +110,8 @@ class Advice(Printed):
 
     @property
     def statements(self) -> tuple[str, ...]:
-        """The statements that follow the advice: drops come first, so that their bytes are free."""
-        ordered = sorted(self.proposals, key=lambda one: one.action != "drop")
+        """The statements that follow the advice: creations come first, so that no query loses an index meanwhile."""
+        ordered = sorted(self.proposals, key=lambda one: one.action == "drop")
         return tuple(one.statement for one in ordered if one.statement is not None)
 
     @property
@@ -167,15 +175,16 @@ def advise(
 
     :param timeline: of the table. :param workload: what was asked, of this table or of several; what the table's own
         log of queries has, if not given.
-    :param budget: ``bytes`` that indexes may hold in all, ``minutes`` of upkeep a day; each without a limit if it is
-        not given. :param most_bytes: that the sample takes, about.
+    :param budget: ``bytes`` that indexes may hold in all (a third of the table's if not given, without a limit if
+        ``None``), ``minutes`` of upkeep a day (without a limit if not given).
+    :param most_bytes: that the sample takes, about.
     :raises InvalidInput: for a budget or a workload that is none.
     :raises UnsupportedSource: naming what only Spark's own reader reads rightly.
     :raises StorageError: naming a file that is gone or damaged.
     """
     if snapshot.external is not None:
         snapshot.external.check(())
-    limits = _limits(budget)
+    limits = _limits(budget, sum(file.bytes for file in snapshot.state.files(DATA_TREE)))
     given = read_log(snapshot.store) if workload is None else workload_of(workload)
     asked = given.of_table(snapshot.store.uri, *_other_names(snapshot))
     version, uri = snapshot.state.version, snapshot.store.uri
@@ -222,7 +231,13 @@ class _Advising:
                 raise
             definitions = [one for one in definitions if by_spark.isdisjoint(columns_to_sample(snapshot, [one]))]
             self._sample = read_sample(snapshot, columns_to_sample(snapshot, definitions), most_bytes)
-        self._priced = [*self._there(), *(self._new(definition) for definition in definitions)]
+        logger.info("Advice: %s are tried over %s of %s.", counted(len(definitions), "candidate"),
+                    counted(len(self._sample.groups), "file group"), f"{self._sample.of:,}")  # fmt: skip
+        self._priced = [*self._there()]
+        for number, definition in enumerate(definitions, 1):
+            self._priced.append(self._new(definition))
+            what, held = f"{definition.kind} on {', '.join(definition.columns)}", size(self._priced[-1].bytes)
+            logger.info("Advice: %d of %d tried: %s would hold about %s.", number, len(definitions), what, held)
         self._pricing = Pricing(snapshot, questions.all, self._priced, self._sample)
 
     def _there(self) -> list[Priced]:
@@ -318,14 +333,14 @@ class _Advising:
         )  # fmt: skip
 
 
-def _limits(budget: Mapping[str, Any] | None) -> tuple[float, float]:
+def _limits(budget: Mapping[str, Any] | None, table_bytes: int) -> tuple[float, float]:
     """Return the bytes and minutes of a budget. :raises InvalidInput: if it is none."""
     given = {} if budget is None else budget
     if not isinstance(given, Mapping) or not set(given) <= {"bytes", "minutes"}:
         raise InvalidInput(f"The budget is {budget!r}.", hint='Give {"bytes": "5GB", "minutes": 20}, or one of them.')
-    held, minutes = given.get("bytes"), given.get("minutes")
+    held, minutes = given.get("bytes", max(_SHARE_OF_TABLE * table_bytes, _LEAST_BUDGET)), given.get("minutes")
     return (
-        float("inf") if held is None else parse_bytes(held, "The budget's bytes"),
+        float("inf") if held is None else held if isinstance(held, float) else parse_bytes(held, "The budget's bytes"),
         float("inf") if minutes is None else parse_minutes(minutes, "The budget's minutes"),
     )
 

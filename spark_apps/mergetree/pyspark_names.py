@@ -11,7 +11,8 @@ import sys
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from spark_apps.storage.supported import check_spark_release
+from spark_apps.storage.errors import EnvironmentMismatch
+from spark_apps.storage.supported import INSTALL_PYSPARK, NO_PYSPARK, check_spark_release
 
 if TYPE_CHECKING:
     from pyspark.sql import Column as Column
@@ -59,8 +60,14 @@ class _Lazy:
 
 
 def _imported(name: str) -> Any:
-    """Return a module of pyspark, if it is of a Spark that the package runs on."""
-    import pyspark
+    """Return a module of pyspark, if it is of a Spark that the package runs on.
+
+    :raises EnvironmentMismatch: if it is not, or there is none.
+    """
+    try:
+        import pyspark
+    except ModuleNotFoundError as error:
+        raise EnvironmentMismatch(NO_PYSPARK, hint=INSTALL_PYSPARK) from error
 
     check_spark_release(pyspark.__version__)
     return import_module(name)

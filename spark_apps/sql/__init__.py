@@ -5,8 +5,9 @@ Names are handed on lazily, so :func:`parse` needs no Spark: Airflow's side chec
 
 from __future__ import annotations
 
-from importlib import import_module
 from typing import TYPE_CHECKING, Any
+
+from spark_apps.storage.supported import import_with_pyspark
 
 if TYPE_CHECKING:
     from spark_apps.sql.executor import run
@@ -28,6 +29,6 @@ def __getattr__(name: str) -> Any:
     home = _HOME_OF.get(name)
     if home is None:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}; it has {', '.join(__all__)}")
-    value = getattr(import_module(home), name)
+    value = getattr(import_with_pyspark(home), name)
     globals()[name] = value
     return value

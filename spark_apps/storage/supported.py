@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import re
 import sys
+from importlib import import_module
 from importlib.util import find_spec
+from typing import Any
 
 from spark_apps.storage.errors import EnvironmentMismatch
 
@@ -18,6 +20,24 @@ FIRST_SPARK_WITHOUT_DISTUTILS = (4,)
 """Spark 4.0 no longer imports ``distutils``, which Python 3.12 removed, and works with numpy 2."""
 SPARK_RANGE = "3.5 to 4.3"
 """The minor releases that the tests are run on (``make matrix``); newer ones of Spark 4 are let through."""
+
+
+NO_PYSPARK = "This works by Spark, and the Python package pyspark is not installed here."
+INSTALL_PYSPARK = f"pip install pyspark, of Spark {SPARK_RANGE}; open_table reads tables without it."
+
+
+def import_with_pyspark(module: str) -> Any:
+    """Return a module of this package that may need pyspark, or another library of the environment.
+
+    :raises EnvironmentMismatch: if one is not installed; names it, and how to install it.
+    """
+    try:
+        return import_module(module)
+    except ImportError as error:
+        if (error.name or "").partition(".")[0] in ("pyspark", "py4j"):
+            raise EnvironmentMismatch(NO_PYSPARK, hint=INSTALL_PYSPARK) from error
+        import_module("spark_apps.jobs")  # says so if the environment lacks a library
+        raise
 
 
 def spark_release(version: str) -> tuple[int, ...]:

@@ -11,6 +11,7 @@ import pytest
 
 from airflow_provider_index.compat import AirflowSkipException
 from airflow_provider_index.operators import AdviseIndexesOperator, IndexSQLOperator, MeasureAdviceOperator
+from spark_apps.advisor.advice import _limits
 from spark_apps.opened import open_table
 from spark_apps.storage.errors import InvalidInput
 from spark_apps.storage.store import Store
@@ -67,6 +68,8 @@ def test_given_an_index_that_waits_to_be_dropped_then_its_bytes_count_against_th
     pushed = Pushed()
     advice = AdviseIndexesOperator(task_id="advise", judge_after_days=0, **WHERE).execute({"ti": pushed})
     assert {one["action"] for one in advice["proposals"]} == {"create", "drop"}
+    verbs = [statement.split()[0] for statement in pushed["sql"].split(";\n")]
+    assert verbs == sorted(verbs) and set(verbs) == {"CREATE", "DROP"}, "no query is without an index meanwhile"
     created = sum(one["bytes"] for one in advice["proposals"] if one["action"] == "create")
     given = {"task_id": "advise", "budget_bytes": str(created), **WHERE}
     again = AdviseIndexesOperator(judge_after_days=0, **given).execute({"ti": pushed})
@@ -127,3 +130,18 @@ def test_given_a_log_that_was_switched_off_then_the_days_since_count_nothing(lak
     assert pushed["judged"][0]["measured_a_day"] == pytest.approx(240_000)
     with pytest.raises(Exception, match="promised"):
         MeasureAdviceOperator(task_id="m", promised={first: float("inf")}, **WHERE).execute({"ti": pushed})
+
+
+def test_given_no_budget_then_indexes_may_hold_a_share_of_the_table_and_progress_is_told(
+    lake: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    log_queries(lake, {"predicate": "tip = 1.5", "weight": 10_000.0})
+    opened = open_table(lake / "trips")
+    caplog.set_level("INFO")
+    advice = opened.advise()
+    held = sum(file.bytes for file in opened._snapshot.state.files("data"))
+    assert advice.budget == {"bytes": max(held / 3, 1 << 20), "minutes": None}
+    tried = [record.getMessage() for record in caplog.records if " tried: " in record.getMessage()]
+    assert len(tried) == advice.candidates > 0 and f"{len(tried)} of {len(tried)} tried" in tried[-1]
+    assert opened.advise(budget={"bytes": None}).budget == {"bytes": None, "minutes": None}
+    assert _limits(None, 9 << 20)[0] == 3 << 20 and _limits({"minutes": 1}, 9 << 20)[0] == 3 << 20
