@@ -17,6 +17,7 @@ from typing import Any, ClassVar
 from airflow.sdk import BaseOperator
 
 from spark_apps.storage.errors import InvalidInput
+from spark_apps.storage.parameters import literal
 
 Reader = Callable[[str, Any], Any]
 """Takes the name of an argument and what it was given; returns what it means. :raises InvalidInput:"""
@@ -183,6 +184,14 @@ def texts_by_name(name: str, given: Any) -> dict[str, str] | None:
     """
     members = mapping(name, given)
     return None if members is None else {key: _plain(f"{name}[{key!r}]", value) for key, value in members.items()}
+
+
+def values_by_name(name: str, given: Any) -> dict[str, Any] | None:
+    """Return parameters of a text of SQL: name -> value, each of a type that can be bound; or ``None``."""
+    values = mapping(name, given)
+    for key, value in (values or {}).items():
+        literal(value, key)
+    return values
 
 
 @of_text

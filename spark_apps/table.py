@@ -520,20 +520,27 @@ class IndexedTable(Printed):
         """
         return locate_files(self.snapshot, bind(where, parameters), count)
 
-    def verify_erasure(self, where: str | None = None, *, values: Iterable[str | bytes] = ()) -> ErasureReport:
+    def verify_erasure(
+        self,
+        where: str | None = None,
+        *,
+        values: Iterable[str | bytes] = (),
+        parameters: Parameters | None = None,
+    ) -> ErasureReport:
         """Search every file below the table's folder for values of rows that were erased.
 
         It reads all bytes of the folder, older versions included, on the driver.
 
         :param where: the predicate by which the rows were deleted: the values that it compares columns with by ``=``
             or ``IN`` are looked for.
+        :param parameters: of the predicate, as in :meth:`read`.
         :param values: further texts that only those rows held.
         :returns: the files that hold one, by place, and what removes a value from there; ``report.ok``.
         :raises InvalidPredicate: if neither names a value.
         """
         from spark_apps.actions.erasure import verify_erasure
 
-        return verify_erasure(self.snapshot, where, values)
+        return verify_erasure(self.snapshot, bind_where(where, parameters), values)
 
     # --- columns ------------------------------------------------------------------------------------------------------
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from spark_apps.jobs.job import Job
 from spark_apps.jobs.program import commit_options, load_table, log, main, use_indexes
-from spark_apps.storage.errors import AlreadyCommitted, InvalidInput, TableExists, TableNotFound
+from spark_apps.storage.errors import AlreadyCommitted, InvalidInput, TableExists, TableNotFound, note_done_before
 from spark_apps.storage.store import Store
 from spark_apps.timeline.log import Timeline
 from spark_apps.timeline.publish import new_txn_id
@@ -26,7 +26,7 @@ def write_table(spark: SparkSession, job: Job) -> Any:
     arguments = job.arguments
     if arguments.get("takes_over"):
         return _take_over(spark, job)
-    table = _open(spark, job)
+    table, created = _open(spark, job)
     source = _read(spark, arguments["source"]) if arguments.get("source") else None
     if source is not None:
         source.createOrReplaceTempView(SOURCE_VIEW)
@@ -35,11 +35,16 @@ def write_table(spark: SparkSession, job: Job) -> Any:
         use_indexes(spark, job, arguments.get("warehouse"))
     if job.transaction is not None and arguments.get("several"):
         raise InvalidInput("A stage of a transaction is one write.", hint="Give each batch a stage of its own.")
-    receipts = []
+    receipts: list[Receipt] = []
     for number, batch in enumerate(batches):
         txn_id = None if job.txn_id is None else _txn_id(job.txn_id, number, arguments)
-        rows = _query(spark, job, batch["sql"]) if batch.get("sql") else source
-        receipt = _write(table, rows, batch, commit_options(job, txn_id))
+        try:
+            rows = _query(spark, job, batch["sql"]) if batch.get("sql") else source
+            receipt = _write(table, rows, batch, commit_options(job, txn_id))
+        except Exception as error:
+            if done := _done_before(created, len(receipts), len(batches)):
+                note_done_before(error, done)
+            raise
         receipts.append(receipt)
     return receipts if arguments.get("several") else receipts[0]
 
@@ -48,7 +53,15 @@ def _txn_id(txn_id: str, number: int, arguments: Mapping[str, Any]) -> str:
     return f"{txn_id}.{number:03d}" if arguments.get("several") else txn_id
 
 
-def _open(spark: SparkSession, job: Job) -> IndexedTable:
+def _done_before(created: bool, written: int, batches: int) -> str:
+    """Return what a job has done before the batch that failed; an empty text if nothing."""
+    parts = ["The table was created"] if created else []
+    parts += [f"{written} of {batches} batches were written before"] if written else []
+    return f"{', and '.join(parts)}; this write changed nothing." if parts else ""
+
+
+def _open(spark: SparkSession, job: Job) -> tuple[IndexedTable, bool]:
+    """Return the job's table, and whether it was created now."""
     from spark_apps.table import IndexedTable
     from spark_apps.timeline.model import DATA_TREE
 
@@ -57,7 +70,7 @@ def _open(spark: SparkSession, job: Job) -> IndexedTable:
     try:
         table = load_table(spark, job)
         if from_source is None or table.snapshot.state.files(DATA_TREE):
-            return _agreeing(table, create)
+            return _agreeing(table, create), False
     except TableNotFound:
         if create is None:
             raise
@@ -66,9 +79,9 @@ def _open(spark: SparkSession, job: Job) -> IndexedTable:
         table = IndexedTable.create(spark, job.table, **create, options=job.storage_options)
     except TableExists:
         # Another task was first; its table is as good as one made here.
-        return _agreeing(load_table(spark, job), create)
+        return _agreeing(load_table(spark, job), create), False
     log.info("created %s%s", job.table, "" if from_source is None else f" from {from_source}")
-    return table
+    return table, True
 
 
 def _take_over(spark: SparkSession, job: Job) -> Receipt:

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from airflow_provider_index.arguments import Reader, integer, required, text
+from airflow_provider_index.arguments import Reader, integer, required, text, values_by_name
 from airflow_provider_index.hooks.table_store import TableStoreHook
 from airflow_provider_index.operators.base import SparkTableOperator, outcome_of
 from spark_apps.storage.errors import InvalidInput, InvalidName, JobFailed, TableNotFound
+from spark_apps.storage.parameters import bind
 
 if TYPE_CHECKING:
     from spark_apps.jobs.job import Outcome
@@ -26,6 +27,8 @@ class IndexSQLOperator(SparkTableOperator):
     continues after the last statement that was committed. Tables are named below the warehouse of the connection.
 
     :param sql: the statements, separated by ``;``, or the name of a ``.sql`` file.
+    :param parameters: name -> value, bound to ``:name`` in the script and never read as SQL: text, numbers, booleans,
+        dates, times, ``None``. What a person or another system gives belongs here, not into the template of ``sql``.
     :param window: epoch of a stop-write window; all statements that change something must be about the table of this
         window.
     :param max_rows: the highest number of rows that a query may return to XCom; 1,000 by default. If there are more,
@@ -40,6 +43,7 @@ class IndexSQLOperator(SparkTableOperator):
     program = "run_sql"
     readers: ClassVar[Mapping[str, Reader]] = {
         "sql": required(text),
+        "parameters": values_by_name,
         "max_rows": integer,
         "output_path": text,
         **{name: reader for name, reader in SparkTableOperator.readers.items() if name != "table"},
@@ -51,6 +55,7 @@ class IndexSQLOperator(SparkTableOperator):
         self,
         *,
         sql: str,
+        parameters: Mapping[str, Any] | None = None,
         max_rows: int | None = None,
         output_path: str | None = None,
         table_conn_id: str = TableStoreHook.default_conn_name,
@@ -60,6 +65,7 @@ class IndexSQLOperator(SparkTableOperator):
             raise InvalidInput("IndexSQLOperator takes no table.", hint="Name the tables in the statements.")
         super().__init__(table="", table_conn_id=table_conn_id, **kwargs)
         self.sql = sql
+        self.parameters = parameters
         self.max_rows = max_rows
         self.output_path = output_path
 
@@ -71,17 +77,21 @@ class IndexSQLOperator(SparkTableOperator):
     # --- arguments of the app ---------------------------------------------------------------------------------
 
     def arguments(self) -> dict[str, Any]:
-        given = {"sql": self.sql, "max_rows": self.max_rows, "output_path": self.output_path}
+        given = {"sql": self.script(), "max_rows": self.max_rows, "output_path": self.output_path}
         return {name: value for name, value in given.items() if value is not None}
 
     def location(self) -> str:
         return self.hook.warehouse or ""
 
+    def script(self) -> str:
+        """Return the script with its parameters bound. :raises InvalidInput: for one that is missing or unknown."""
+        return self.sql if self.parameters is None else bind(self.sql, self.parameters)
+
     def statements(self) -> list[Statement]:
         """Return the script as it was read. :raises InvalidStatement: with the line and column of the mistake."""
         from spark_apps.sql.parser import parse
 
-        statements = list(parse(self.sql))
+        statements = list(parse(self.script()))
         queries = sum(one.of_rows and not one.commits for one in statements)
         if self.output_path is not None and queries != 1:
             raise InvalidInput(

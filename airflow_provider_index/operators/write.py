@@ -18,9 +18,11 @@ from airflow_provider_index.arguments import (
     text,
     text_list,
     texts_by_name,
+    values_by_name,
 )
 from airflow_provider_index.operators.base import SparkTableOperator
 from spark_apps.storage.errors import InvalidInput, TableNotFound
+from spark_apps.storage.parameters import bind_all
 from spark_apps.timeline.operations import DELETE, DELETE_REPEATED_KEYS, INSERT, INSERT_OVERWRITE, UPSERT
 
 if TYPE_CHECKING:
@@ -37,6 +39,7 @@ _BATCH: dict[str, Reader] = {
     "deleted": text,
     "where": text,
     "until": text,
+    "parameters": values_by_name,
     "partitions": text_list,
 }
 _CREATE: dict[str, Reader] = {
@@ -83,14 +86,16 @@ class WriteTableOperator(SparkTableOperator):
     :param until: with ``delete``, in a table that is merged by its ordering column: the ordering of the delete, as text
         of that column's type. Rows with a higher one stay, and rows that come later with one that is not higher are
         not written.
+    :param parameters: name -> value, bound to ``:name`` in ``where`` and ``sql`` and never read as SQL: text, numbers,
+        booleans, dates, times, ``None``.
     :param partitions: with ``insert_overwrite``, the partitions to replace, as paths.
     :param create: creates the table first if it does not exist: the arguments of ``IndexedTable.create``, such as
         ``{"schema": "id bigint, …", "record_key": ["id"], "partition_by": ["dt"], "buckets": 8}``. With
         ``from_source`` it starts with the rows of a Delta or Iceberg table or a folder of files, in a commit before
         that of the batch.
     :param batches: several writes in one app, each a commit of its own, in order. Each is an object with any of
-        ``operation``, ``sql``, ``where``, ``until``, ``partitions``, which replace those above. A retry continues after
-        the last one that was committed. Not in a transaction of several tasks.
+        ``operation``, ``sql``, ``where``, ``until``, ``parameters``, ``partitions``, which replace those above. A retry
+        continues after the last one that was committed. Not in a transaction of several tasks.
     :param leave_indexes: in a transaction of several tasks, the indexes kept with the data that are left to other
         stages.
 
@@ -124,6 +129,7 @@ class WriteTableOperator(SparkTableOperator):
         deleted: str | None = None,
         where: str | None = None,
         until: str | None = None,
+        parameters: Mapping[str, Any] | None = None,
         partitions: Sequence[str] | None = None,
         create: Mapping[str, Any] | None = None,
         batches: Sequence[Mapping[str, Any]] | None = None,
@@ -140,6 +146,7 @@ class WriteTableOperator(SparkTableOperator):
         self.deleted = deleted
         self.where = where
         self.until = until
+        self.parameters = parameters
         self.partitions = partitions
         self.create = create
         self.batches = batches
@@ -165,12 +172,14 @@ class WriteTableOperator(SparkTableOperator):
             "sql": self.sql,
             "deleted": self.deleted,
             "where": self.where,
+            "parameters": self.parameters,
             "partitions": self.partitions,
             **({} if self.until is None else {"until": self.until}),
         }
         batches = [{**shared, **batch} for batch in self.batches] if self.batches is not None else [shared]
         for batch in () if self.takes_over else batches:
             self._check(batch)
+        batches = [_bound(batch) for batch in batches]
         return {
             "source": {
                 "paths": self.paths,
@@ -244,6 +253,15 @@ class WriteTableOperator(SparkTableOperator):
                 "There is nothing to write: neither source nor sql" + (" nor where." if operation == "delete" else "."),
                 hint="Give the source's path, a query, or both.",
             )
+
+
+def _bound(batch: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a batch with its parameters bound. :raises InvalidInput: for one that is missing or unknown."""
+    others = {name: value for name, value in batch.items() if name != "parameters"}
+    parameters, texts = batch["parameters"], {name: batch[name] for name in ("where", "sql") if batch[name] is not None}
+    if parameters is None:
+        return others
+    return {**others, **bind_all(texts, parameters)}
 
 
 # --- The operator that registers a source ---------------------------------------------------------------------------

@@ -24,6 +24,7 @@ from airflow_provider_index.arguments import (
     required,
     some_texts,
     text,
+    values_by_name,
 )
 from airflow_provider_index.compat import AirflowSensorTimeout, conf, with_documentation
 from airflow_provider_index.failures import as_airflow_error, read_error
@@ -31,6 +32,7 @@ from airflow_provider_index.hooks.table_store import TableStoreHook
 from airflow_provider_index.identity import end_round, once
 from airflow_provider_index.masking import MaskedFields
 from spark_apps.storage.errors import InvalidInput, LakeIndexError
+from spark_apps.storage.parameters import bind
 from spark_apps.timeline.limits import SILENT_WRITER_SECONDS
 
 if TYPE_CHECKING:
@@ -272,6 +274,7 @@ class TableRowSensor(TimelineSensor):
 
     :param where: a predicate in Spark's SQL over the values of columns; if only Spark can evaluate it, the task fails
         at once.
+    :param parameters: name -> value, bound to ``:name`` in the predicate and never read as SQL.
     :param at_least: how many rows must satisfy it; ``rows`` may be more.
     :param time_zone: the zone of times without one in the predicate, as ``spark.sql.session.timeZone``; a predicate
         that needs it fails the task without it.
@@ -280,20 +283,31 @@ class TableRowSensor(TimelineSensor):
     readers: ClassVar[Mapping[str, Reader]] = {
         **TimelineSensor.readers,
         "where": required(text),
+        "parameters": values_by_name,
         "at_least": default(integer, 1),
         "time_zone": text,
     }
 
-    def __init__(self, *, where: str, at_least: int = 1, time_zone: str | None = None, **kwargs: Any) -> None:
+    def __init__(
+        self,
+        *,
+        where: str,
+        parameters: Mapping[str, Any] | None = None,
+        at_least: int = 1,
+        time_zone: str | None = None,
+        **kwargs: Any,
+    ) -> None:
         super().__init__(**kwargs)
         self.where = where
+        self.parameters = parameters
         self.at_least = at_least
         self.time_zone = time_zone
 
     def trigger(self, context: Mapping[str, Any], **shared: Any) -> TimelineTrigger:
         from airflow_provider_index.triggers.timeline import TableRowTrigger
 
-        return TableRowTrigger(where=self.where, at_least=self.at_least, time_zone=self.time_zone, **shared)
+        where = bind(self.where, self.parameters)
+        return TableRowTrigger(where=where, at_least=self.at_least, time_zone=self.time_zone, **shared)
 
 
 class IndexStateSensor(TimelineSensor):

@@ -33,10 +33,13 @@ with DAG(
     quiet = StopWriteWindowClosedSensor(task_id="quiet", **ORDERS)
     built = IndexStateSensor(task_id="built", index="by_city", states=["active"], **ORDERS)
     fresh = IndexFreshnessSensor(task_id="fresh", index="by_city", within_commits=0, **ORDERS)
-    ordered = TableRowSensor(task_id="ordered", where="city = '{{ params.city }}'", at_least=1, **ORDERS)
+    # What a person wrote into the form is bound as a value; in the text itself it could say anything.
+    city = {"city": "{{ params.city }}"}
+    ordered = TableRowSensor(task_id="ordered", where="city = :city", parameters=city, at_least=1, **ORDERS)
     report = IndexSQLOperator(
         task_id="report",
-        sql="SELECT count(*) AS orders FROM shop.orders WHERE city = '{{ params.city }}'",
+        sql="SELECT count(*) AS orders FROM shop.orders WHERE city = :city",
+        parameters=city,
         table_conn_id=ORDERS["table_conn_id"],
     )
     landed >> quiet >> built >> fresh >> ordered >> report

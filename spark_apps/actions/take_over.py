@@ -12,6 +12,7 @@ import hashlib
 import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, ClassVar
 
 import msgspec
@@ -25,7 +26,7 @@ from spark_apps.actions.key_location import as_files
 from spark_apps.actions.source_diff import first_actions
 from spark_apps.actions.template import Attempt, StagedChanges, TableHandle, run
 from spark_apps.actions.upsert_plan import keys_are_located
-from spark_apps.actions.write import DropTableAction, InsertOverwrite
+from spark_apps.actions.write import InsertOverwrite, drop_unfilled
 from spark_apps.layout.rules import BucketRules
 from spark_apps.mergetree.read import read_files
 from spark_apps.mergetree.schema import column, conform_batch
@@ -175,10 +176,9 @@ def take_over(
         run(handle, action, txn_id=name, inputs=action.inputs)
     except (CommitStateUnknown, TableExists):
         raise
-    except LakeIndexError:
+    except LakeIndexError as error:
         # Nobody is left with an empty table; a run that is killed leaves one, and the next run goes on with it.
-        if not handle.timeline.refresh().files(DATA_TREE):
-            run(handle, DropTableAction())
+        drop_unfilled(partial(run, handle), error)
         raise
     return handle
 

@@ -84,11 +84,14 @@ from spark_apps.storage.errors import (
     InvalidInput,
     InvalidSchema,
     KeysExist,
+    LakeIndexError,
     UnknownColumn,
+    note_done_before,
 )
 from spark_apps.storage.names import check_txn_id
 from spark_apps.timeline.files import DataFile, merge_order
 from spark_apps.timeline.model import (
+    DATA_TREE,
     NEW_KEYS,
     AddFile,
     AnyAction,
@@ -909,6 +912,32 @@ class DropTableAction(Action):
         # An index never stops its table from being dropped; all of it that lies with the table goes anyway.
         for error in left_behind(handle, receipt):
             logger.warning("What an index keeps outside of the table was not removed: %s", error)
+
+
+class DropUnfilled(DropTableAction):
+    """The table goes if it has no rows: those that it was made for could not be written."""
+
+    def work(self, attempt: Attempt) -> StagedChanges | None:
+        return None if attempt.snapshot.state.files(DATA_TREE) else super().work(attempt)
+
+
+def drop_unfilled(drop: Callable[[Action], Receipt], cause: BaseException) -> None:
+    """Drop a table that was made for rows which could not be written, and make the cause tell that.
+
+    :param drop: runs an action on the table.
+    """
+    try:
+        dropped = drop(DropUnfilled()).version is not None
+    except LakeIndexError as error:
+        logger.warning("A table that got no rows was not dropped: %s", error)
+        done = f"The table was created, none of its rows was written, and it was not dropped again: {error.message}"
+    else:
+        done = (
+            "The table was created, and dropped again, for its rows could not be written."
+            if dropped
+            else "The table was created and stays, for it has rows of another writer; none of these was written."
+        )
+    note_done_before(cause, done)
 
 
 # --- micro-batches ----------------------------------------------------------------------------------------------------

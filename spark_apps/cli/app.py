@@ -5,6 +5,7 @@ What a command answers stands in :mod:`spark_apps.cli.log_commands` and :mod:`sp
 
 from __future__ import annotations
 
+import json
 import logging
 import os
 import sys
@@ -131,6 +132,34 @@ def time_zone_option(function: Any) -> Any:
     return click.option(
         "--time-zone", metavar="ZONE", help="Time zone of times in the predicate that have none: Europe/Berlin, +02:00."
     )(function)
+
+
+def parameters_option(function: Any) -> Any:
+    """Give a command the option for values that its predicate asks for by name."""
+    return click.option(
+        "--parameter",
+        "parameters",
+        multiple=True,
+        metavar="NAME=TEXT|NAME:=JSON",
+        callback=_parameters,
+        help="A value for :NAME in the predicate, never read as SQL: a text, or by := a number, true, false, null.",
+    )(function)
+
+
+def _parameters(_context: Any, _option: Any, given: tuple[str, ...]) -> dict[str, Any] | None:
+    """Return the parameters of a command line. :raises InvalidInput: for one that is not written as name and value."""
+    values: dict[str, Any] = {}
+    for one in given:
+        name, sign, value = one.partition("=")
+        as_json = name.endswith(":")
+        name = name.removesuffix(":")
+        try:
+            values[name] = json.loads(value) if as_json else value
+        except ValueError:
+            sign = ""
+        if not sign:
+            raise InvalidInput(f"--parameter {one!r} is no parameter.", hint="Write it as city=sfo, or as least:=3.")
+    return values or None
 
 
 def note_state(state: State) -> State:

@@ -12,11 +12,20 @@ from typing import Any
 import click
 import msgspec
 
-from spark_apps.cli.app import STORE_FAILED, command, note_state, table_argument, time_zone_option, version_options
+from spark_apps.cli.app import (
+    STORE_FAILED,
+    command,
+    note_state,
+    parameters_option,
+    table_argument,
+    time_zone_option,
+    version_options,
+)
 from spark_apps.cli.lake import Lake, hidden, warehouse_of
 from spark_apps.cli.output import iso, iso_of_seconds
 from spark_apps.maintenance.policies import may_hold
 from spark_apps.storage.errors import LakeIndexError, TransactionNotFound
+from spark_apps.storage.parameters import bind_where
 from spark_apps.storage.printing import Figure, Grid, View, counted, exact, moment_text, size, span
 from spark_apps.timeline import open_tables
 from spark_apps.timeline.files import RowCount
@@ -223,16 +232,24 @@ def indexes(lake: Lake, table: str, index: str | None, version: int | None, as_o
 @command("locate")
 @table_argument
 @click.argument("where", required=False)
+@parameters_option
 @time_zone_option
 @version_options
 def locate(
-    lake: Lake, table: str, where: str | None, time_zone: str | None, version: int | None, as_of: str | None
+    lake: Lake,
+    table: str,
+    where: str | None,
+    parameters: dict[str, Any] | None,
+    time_zone: str | None,
+    version: int | None,
+    as_of: str | None,
 ) -> None:
     """Show where a table is, or which files can hold certain rows.
 
     Without WHERE, shows where the rows and the log are; with WHERE, the files that can hold matching rows.
     Every file with a matching row is among them.
     """
+    where = bind_where(where, parameters)
     if where is None:
         _, state = lake.state(table, version, as_of)
         log = lake.log(table)

@@ -16,7 +16,15 @@ from typing import IO, TYPE_CHECKING, Any
 
 import click
 
-from spark_apps.cli.app import NO, command, note_state, table_argument, time_zone_option, version_options
+from spark_apps.cli.app import (
+    NO,
+    command,
+    note_state,
+    parameters_option,
+    table_argument,
+    time_zone_option,
+    version_options,
+)
 from spark_apps.cli.lake import Lake, nearest
 from spark_apps.cli.output import encode
 from spark_apps.storage import errors
@@ -67,6 +75,7 @@ def rows_option(function: Any) -> Any:
 @command("explain")
 @table_argument
 @click.argument("where", required=False)
+@parameters_option
 @columns_option
 @time_zone_option
 @version_options
@@ -74,6 +83,7 @@ def explain(
     lake: Lake,
     table: str,
     where: str | None,
+    parameters: dict[str, Any] | None,
     columns: list[str] | None,
     time_zone: str | None,
     version: int | None,
@@ -87,7 +97,7 @@ def explain(
     opened = lake.open(table, version, as_of, time_zone)
     note_state(opened.snapshot.state)
     with lake.output.progress("asking indexes"):
-        told = opened.explain(where, columns)
+        told = opened.explain(where, columns, parameters=parameters)
     if lake.output.as_json:
         lake.output.json(told.to_dict())
     else:
@@ -220,8 +230,11 @@ def verify(lake: Lake, table: str, index: str | None, version: int | None, as_of
 @command("verify-erasure")
 @table_argument
 @click.option("--where", metavar="SQL", help="The predicate by which rows were deleted: its values are looked for.")
+@parameters_option
 @click.option("--value", "values", multiple=True, metavar="TEXT", help="A further text that only those rows held.")
-def verify_erasure(lake: Lake, table: str, where: str | None, values: tuple[str, ...]) -> int:
+def verify_erasure(
+    lake: Lake, table: str, where: str | None, parameters: dict[str, Any] | None, values: tuple[str, ...]
+) -> int:
     """Search every file below a table's folder for values of erased rows.
 
     Exits with 1 if a file holds one. All bytes of the folder are read in this process.
@@ -230,7 +243,7 @@ def verify_erasure(lake: Lake, table: str, where: str | None, values: tuple[str,
     note_state(opened.snapshot.state)
     with lake.output.progress("reading files") as progress:
         progress.tell("searching all files below the table")
-        report = opened.verify_erasure(where, values=values)
+        report = opened.verify_erasure(where, values=values, parameters=parameters)
     if lake.output.as_json:
         lake.output.json(report.to_dict())
     else:
@@ -468,6 +481,7 @@ _SUFFIXES = {".parquet": "parquet", ".csv": "csv", ".json": "json", ".jsonl": "j
 @table_argument
 @click.argument("target")
 @click.option("--where", metavar="PREDICATE", help="Only rows that satisfy this predicate, in Spark's SQL.")
+@parameters_option
 @columns_option
 @click.option("--format", "form", type=click.Choice(_FORMATS), help="By default, from the ending of the file's name.")
 @click.option("--overwrite", is_flag=True, help="Replace an existing file.")
@@ -478,6 +492,7 @@ def export(
     table: str,
     target: str,
     where: str | None,
+    parameters: dict[str, Any] | None,
     columns: list[str] | None,
     form: str | None,
     overwrite: bool,
@@ -502,7 +517,7 @@ def export(
         raise AlreadyExists(f"{path} is there already.", hint="Name another file, or give --overwrite.")
     opened = lake.open(table, version, as_of, time_zone)
     note_state(opened.snapshot.state)
-    reader = opened.batches(where, columns)
+    reader = opened.batches(where, columns, parameters=parameters)
     with lake.output.progress(f"writing {target}") as progress, _written(path) as stream:
         rows = 0
         writer = _writer(form, stream, reader.schema)

@@ -12,6 +12,7 @@ from pyspark.sql.types import StructType
 from spark_apps.actions.evolve_schema import comment_of
 from spark_apps.actions.register import REGISTERED_AS
 from spark_apps.actions.rescale import RescalePlan
+from spark_apps.actions.write import drop_unfilled
 from spark_apps.indexes.included_columns import IncludedColumns
 from spark_apps.mergetree.schema import parse_ddl
 from spark_apps.optimizer.session import indexes_in_use
@@ -369,8 +370,8 @@ def _create_as(session: Session, statement: s.CreateTable, location: str, query:
             receipt = table.insert(rows, txn_id=txn_id)
         except CommitStateUnknown:
             raise
-        except Exception:
-            table.drop()
+        except Exception as error:
+            drop_unfilled(table.run_action, error)
             raise
     if receipt.version is None:
         receipt = session.warehouse.receipt(location, made) or receipt
@@ -712,9 +713,7 @@ def _add_statement_context(error: Exception, statement: Statement, total: int, d
     outcome = error.outcome
     if stands and outcome == LakeIndexError.outcome and not isinstance(error, CommitStateUnknown):
         outcome = "This statement changed nothing."
-    error.message = f"{where}: {error.message}"
-    error.outcome = " ".join(part for part in (outcome, after.strip()) if part)
-    error.args = (" ".join(part for part in (error.message, error.outcome, error.hint) if part),)
+    error.reword(f"{where}: {error.message}", " ".join(part for part in (outcome, after.strip()) if part))
 
 
 def _was(count: int) -> str:

@@ -80,6 +80,12 @@ class LakeIndexError(Exception):
         self.hint = _without_secrets(hint)
         super().__init__(" ".join(part for part in (self.message, self.outcome, self.hint) if part))
 
+    def reword(self, message: str | None = None, outcome: str | None = None) -> None:
+        """Say otherwise what happened, or what it means for the table; its class, and so what a retry can do, stays."""
+        self.message = self.message if message is None else message
+        self.outcome = self.outcome if outcome is None else outcome
+        self.args = (" ".join(part for part in (self.message, self.outcome, self.hint) if part),)
+
     def _repr_html_(self) -> str:
         from spark_apps.storage.printing import View, as_html
 
@@ -94,6 +100,14 @@ def _without_secrets(text: str) -> str:
     from spark_apps.storage.secrets import hide_address
 
     return hide_address(text)
+
+
+def note_done_before(error: BaseException, done: str) -> None:
+    """Make an error tell what was done before it, in place of words that nothing was."""
+    if not isinstance(error, LakeIndexError):
+        error.add_note(done)
+    elif error.outcome.startswith("Nothing was "):
+        error.reword(outcome=done)
 
 
 class InvalidInput(LakeIndexError, ValueError):

@@ -28,6 +28,7 @@ LEXEMES = re.compile(
 
 Parameters = Mapping[str, Any]
 
+_APART = ("", " ", "\n", "(", ")", ",", ";")
 _NAME = re.compile(r"[^\W\d]\w*\Z")
 # Signs that end a quotation, escape in it, or that Spark puts a variable's value for.
 _UNQUOTABLE = frozenset("'\"\\`$")
@@ -43,8 +44,28 @@ def bind(text: str, parameters: Parameters | None) -> str:
     :raises InvalidInput: for a parameter that is asked for and not given, or given and not asked for; for a value of
         another type.
     """
+    return bind_all({"text": text}, parameters)["text"]
+
+
+def bind_all(texts: Mapping[str, str], parameters: Parameters | None) -> dict[str, str]:
+    """Return texts as :func:`bind` does; each parameter must be asked for by one of them.
+
+    :raises InvalidInput: as :func:`bind` does.
+    """
     given = _checked(parameters)
-    parts, end, asked = [], 0, set()
+    asked: set[str] = set()
+    bound = {name: _bound(text, given, asked) for name, text in texts.items()}
+    if unknown := [name for name in given if name not in asked]:
+        raise InvalidInput(
+            f"The parameter {unknown[0]!r} is given, and the text nowhere asks for :{unknown[0]}.",
+            hint="Parameters are bound where the text has them, outside of quotes: city = :city.",
+        )
+    return bound
+
+
+def _bound(text: str, given: Parameters, asked: set[str]) -> str:
+    """Return a text with its parameters bound, whose names are added to ``asked``."""
+    parts, end = [], 0
     for start, stop, name in _markers(text):
         if name not in given:
             known = ", ".join(given) or "none"
@@ -53,13 +74,11 @@ def bind(text: str, parameters: Parameters | None) -> str:
                 hint=f"Give parameters={{{name!r}: …}}, or write a colon that is none in quotes.",
             )
         asked.add(name)
-        parts += [text[end:start], f" {literal(given[name], name)} "]
+        # Apart from what stands beside it: a sign before a negative number would begin a comment.
+        before = "" if text[:start][-1:] in _APART else " "
+        after = "" if text[stop : stop + 1] in _APART else " "
+        parts += [text[end:start], before, literal(given[name], name), after]
         end = stop
-    if unknown := [name for name in given if name not in asked]:
-        raise InvalidInput(
-            f"The parameter {unknown[0]!r} is given, and the text nowhere asks for :{unknown[0]}.",
-            hint="Parameters are bound where the text has them, outside of quotes: city = :city.",
-        )
     return "".join([*parts, text[end:]])
 
 

@@ -89,6 +89,7 @@ MEANINGS: dict[str, list[tuple[Any, Any]]] = {
     "source": [("/in/*.csv", ["/in/*.csv"]), (["/a", "[ab].csv"], ["/a", "[ab].csv"])],
     "deleted": [("gone", "gone")],
     "where": [("id = 1", "id = 1")],
+    "parameters": [({"city": "o'hare", "least": 3}, {"city": "o'hare", "least": 3})],
     "create": [
         (
             {"schema": "id bigint", "record_key": "id", "buckets": "8", "positions": "False"},

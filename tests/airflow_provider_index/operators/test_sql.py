@@ -9,7 +9,9 @@ from typing import Any
 import pytest
 
 from airflow_provider_index.identity import transaction_id
-from airflow_provider_index.operators import IndexSQLOperator
+from airflow_provider_index.operators import IndexSQLOperator, WriteTableOperator
+from airflow_provider_index.sensors import TableRowSensor
+from spark_apps.sql.statements import DeleteFrom
 from spark_apps.storage.errors import InvalidInput, InvalidStatement
 from spark_apps.storage.store import Store
 from spark_apps.timeline.creation import create_table
@@ -117,3 +119,53 @@ def test_a_task_that_is_killed_ends_its_attempt_by_a_commit(tmp_path: Path) -> N
     task.on_kill()
 
     assert timeline.refresh().is_aborted(at_work.txn_id, at_work.attempt)
+
+
+# --- Parameters -------------------------------------------------------------------------------------------------------
+
+
+def test_given_parameters_then_the_app_is_given_literals_whatever_they_hold() -> None:
+    city = {"city": "x' OR '1' = '1"}
+    one = operator("DELETE FROM t WHERE city = :city", parameters=city)
+
+    [statement] = one.statements()
+    assert (
+        one.arguments()["sql"] == f"DELETE FROM t WHERE city = CAST(X'{city['city'].encode().hex().upper()}' AS STRING)"
+    )
+    assert statement.words == DeleteFrom.words
+    assert one.inputs() != operator("DELETE FROM t WHERE city = :city", parameters={"city": "x"}).inputs()
+    assert "parameters" in IndexSQLOperator.template_fields
+
+
+@pytest.mark.parametrize(
+    ("parameters", "words"),
+    [({"town": "x"}, "asks for the parameter :city"), ({"city": "x", "n": 1}, "'n' is given"), ({}, ":city"),
+     ({"city": ["x"]}, "list, which cannot be bound")],
+)  # fmt: skip
+def test_given_parameters_that_do_not_fit_then_they_are_refused_before_spark_is_asked_for(
+    parameters: dict[str, Any], words: str
+) -> None:
+    with pytest.raises(InvalidInput, match=words):
+        operator("DELETE FROM t WHERE city = :city", parameters=parameters).work(context())
+
+
+def test_given_parameters_of_a_write_then_each_batch_has_its_own_bound() -> None:
+    batches = [
+        {"operation": "delete", "where": "city = :city"},
+        {"sql": "SELECT :n AS n", "operation": "upsert", "parameters": {"n": 5}},
+    ]
+    one = WriteTableOperator(task_id="t", table="/t", batches=batches, parameters={"city": "o'hare"})
+
+    first, second = one.arguments()["batches"]
+    assert (first["where"], first["sql"]) == ("city = CAST(X'6F2768617265' AS STRING)", None)
+    assert second["sql"] == "SELECT 5 AS n" and "parameters" not in first and "parameters" not in second
+    with pytest.raises(InvalidInput, match="asks for the parameter :city"):
+        WriteTableOperator(task_id="t", table="/t", operation="delete", where="a = :city", parameters={}).arguments()
+
+
+def test_given_parameters_of_a_sensor_then_the_trigger_has_them_bound() -> None:
+    sensor = TableRowSensor(task_id="t", table="/t", where="city = :city", parameters={"city": "sfo"})
+    trigger = sensor.trigger(context(), table="/t", table_conn_id="lake", poll_interval=1, deadline=0)
+
+    assert trigger.serialize()[1]["where"] == "city = 'sfo'"
+    assert "parameters" in TableRowSensor.template_fields

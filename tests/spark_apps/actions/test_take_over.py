@@ -89,8 +89,9 @@ def test_given_several_rows_of_a_key_then_it_is_refused_with_examples_and_leaves
     pq.write_table(people(0, 5), source / "1.parquet")
     pq.write_table(people(3, 4), source / "2.parquet")
     for buckets in (2, None):
-        with pytest.raises(errors.InvalidInput, match=r"id=3 \(2 rows\); id=4 \(2 rows\)"):
+        with pytest.raises(errors.InvalidInput, match=r"id=3 \(2 rows\); id=4 \(2 rows\)") as caught:
             IndexedTable.create(spark, tmp_path / "t", record_key=["id"], from_source=source, buckets=buckets)
+        assert caught.value.outcome == "The table was created, and dropped again, for its rows could not be written."
         with pytest.raises(errors.TableNotFound):
             IndexedTable.load(spark, tmp_path / "t")
     (source / "2.parquet").unlink()
@@ -157,3 +158,21 @@ def test_given_a_task_then_its_table_is_made_of_the_source_once_and_written_to_a
     for table in (uri, other):
         rows = IndexedTable.load(spark, table).read()
         assert rows_of(rows) == arrow_rows(pa.concat_tables([people(0, 5), people(5, 2)]))
+
+
+def test_given_a_task_whose_second_batch_fails_then_it_tells_that_the_table_was_created_and_the_first_written(
+    spark: Any, tmp_path: Path
+) -> None:
+    pq.write_table(people(0, 5), tmp_path / "some.parquet")
+    files = {"paths": [str(tmp_path / "some.parquet")], "format": "parquet", "options": {}, "schema": None}
+    insert = {"operation": "insert", "sql": None, "deleted": None, "where": None, "partitions": None}
+    ddl = spark.read.parquet(str(tmp_path / "some.parquet")).schema.simpleString().removeprefix("struct<")[:-1]
+    create = {"schema": ddl.replace(":", " "), "record_key": ["id"], "buckets": 1}
+    arguments = {"create": create, "batches": [insert, insert], "source": files, "several": True}
+
+    with pytest.raises(errors.KeysExist) as caught:
+        write_table(spark, Job("write_table", str(tmp_path / "t"), arguments, txn_id="twice"))
+
+    done = "The table was created, and 1 of 2 batches were written before; this write changed nothing."
+    assert caught.value.outcome == done and done in str(caught.value)
+    assert IndexedTable.load(spark, tmp_path / "t").read().count() == 5

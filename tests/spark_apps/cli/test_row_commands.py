@@ -109,6 +109,18 @@ def test_given_a_predicate_then_the_plan_and_the_files_are_told(ask: Ask) -> Non
     assert refused.code == 2 and "only Spark can tell" in refused.err
 
 
+def test_given_parameters_then_they_are_values_of_the_predicate(ask: Ask) -> None:
+    given = ["--parameter", "least:=100", "--format", "json"]
+    told = ask("export", "trips", "-", "--where", "fare > :least", *given).out
+    assert told == ask("export", "trips", "-", "--where", "fare > 100", "--format", "json").out and told
+    plan = ask("explain", "trips", "id = :id", "--parameter", "id:=3", "--json").json
+    assert plan["files_read"] == ask("explain", "trips", "id = 3", "--json").json["files_read"]
+    assert "asks for the parameter :id" in ask("locate", "trips", "id = :id").err
+    assert "'x' is given" in ask("explain", "trips", "id = 3", "--parameter", "x=1").err
+    for wrong in ("x", "x:=y", "=1", "x:="):
+        assert ask("explain", "trips", "id = :x", "--parameter", wrong).code == 2
+
+
 def test_given_a_table_then_its_rows_are_exported_in_each_format(ask: Ask, tmp_path: Path) -> None:
     for name in ("rows.parquet", "rows.arrow", "rows.jsonl", "rows.csv"):
         told = ask("export", "trips", str(tmp_path / name), "--json").json

@@ -148,8 +148,11 @@ def test_an_overwrite_told_to_be_dynamic_leaves_other_partitions(desk: Desk) -> 
 
 def test_a_table_made_from_a_query_holds_its_rows_and_a_failing_query_leaves_none(desk: Desk) -> None:
     create = "CREATE TABLE lake.totals USING indexed TBLPROPERTIES (primaryKey = 'p', buckets = 2) AS "
-    with pytest.raises(Exception, match="no p"):
+    with pytest.raises(Exception, match="no p") as caught:
         desk(create + "SELECT if(n > 0, raise_error('no p'), p) AS p, n FROM lake.trips", txn_id="c")
+    told = [str(caught.value), *getattr(caught.value, "__notes__", [])]
+    assert any("created, and dropped again" in text for text in told), told
+    assert not any("Nothing was changed" in text for text in told), told
     with pytest.raises(TableNotFound):
         desk.table("lake/totals")
 

@@ -45,8 +45,8 @@ VALUES: list[tuple[Any, str]] = [
 
 @pytest.mark.parametrize(("value", "written"), VALUES, ids=repr)
 def test_given_a_value_then_it_is_a_literal_of_its_type(value: Any, written: str) -> None:
-    assert bind("x=:v", {"v": value}) == f"x= {written} "
-    assert bind("1-:v", {"v": value}) == f"1- {written} "
+    assert bind("x = :v", {"v": value}) == f"x = {written}"
+    assert bind("1-:v||y", {"v": value}) == f"1- {written} ||y"
 
 
 def test_given_colons_that_begin_no_marker_then_they_stay() -> None:
@@ -56,7 +56,7 @@ def test_given_colons_that_begin_no_marker_then_they_stay() -> None:
 
 def test_given_a_marker_several_times_and_beside_others_then_each_is_bound() -> None:
     bound = bind("a=:x AND b IN(:x,:y_2)AND c<:ß", {"x": 1, "y_2": "b", "ß": 2})
-    assert bound == "a= 1  AND b IN( 1 , 'b' )AND c< 2 "
+    assert bound == "a= 1 AND b IN(1,'b')AND c< 2"
 
 
 @pytest.mark.parametrize(
