@@ -236,6 +236,8 @@ class ArrowRows:
             else:
                 what = f"cannot be read: {str(error).strip().splitlines()[0] if str(error).strip() else error!r}"
                 fault = fault_of(str(error))
+                if self._shape.external and fault.sort == "damage" and isinstance(error, pa.ArrowNotImplementedError):
+                    raise _only_by_spark(source_file, names, str(error).strip().splitlines()[0]) from error
                 if self._shape.external and fault.sort != "damage":
                     raise StorageError(f"{path} {fault.what}: {what}.", hint=fault.hint) from error
             raise StorageError(

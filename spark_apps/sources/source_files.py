@@ -19,6 +19,7 @@ from msgspec.structs import replace
 from spark_apps.mergetree.external_files import THROUGH, VALUES, WHY
 from spark_apps.mergetree.write import count_rows
 from spark_apps.storage.errors import StorageError, UnsupportedSource
+from spark_apps.storage.file_faults import fault_of
 from spark_apps.storage.parquet_files import read_columns
 from spark_apps.storage.store import Store
 from spark_apps.timeline.model import DATA_TREE, UNKNOWN_ROWS, AddFile, Field
@@ -156,7 +157,12 @@ def read_parquet(path: str, options: Mapping[str, Any] | None) -> Any:
     try:
         return read_columns(Store(head.removeprefix("file://"), options).get(name))
     except (pa.ArrowException, OSError) as error:
-        raise StorageError(f"The file {path} cannot be read: {error}.", outcome="Nothing was changed.") from error
+        fault = fault_of(str(error))
+        raise StorageError(
+            f"The file {path} cannot be read: it {fault.what}: {error}.",
+            outcome="Nothing was changed.",
+            hint=fault.hint,
+        ) from error
 
 
 def filter_rows(rows: Any, keep: Sequence[bool]) -> Any:
