@@ -150,12 +150,13 @@ def _index(table: IndexedTable, keys: list[str], columns: list[str], counts: Cou
     if keys:
         others = IncludedColumns(include=[name for name in table.schema.names if name != keys[0]])
         wanted.append(("covering", keys[:1], {"included": others, "properties": {"hybrid_appended_ratio": "1"}}))
-    skipping = [f"{kind}({quote(name)})" for name in columns[:3] for kind in ("minmax", "bloom")]
-    wanted += [("skipping", skipping, {})] if skipping else []
+    names = [name if name.isidentifier() else quote(name) for name in columns[:3]]
+    wanted += [("skipping", [f"minmax({name})" for name in names], {})] if names else []
+    wanted += [("skipping", [f"bloom({name})" for name in names], {})] if names else []
     for number, (kind, names, more) in enumerate(wanted):
         try:
             table.create_index(f"i{number}", kind, names, **more)
-        except InvalidInput as error:
+        except LakeIndexError as error:
             counts.refused[f"index: {error.message[:90]}"] += 1
             continue
         counts.indexes[kind] += 1
@@ -166,7 +167,7 @@ def _asked(fields: list[T.StructField], rows: list[Any]) -> Iterator[str]:
     for one in fields:
         name = quote(one.name)
         yield f"{name} IS NULL"
-        values = list(dict.fromkeys(row[one.name] for row in rows if row[one.name] is not None))
+        values = list({repr(row[one.name]): row[one.name] for row in rows if row[one.name] is not None}.values())
         text = _literal(values[len(values) // 2], one.dataType) if values else None
         if text is not None:
             yield f"{name} = {text}"

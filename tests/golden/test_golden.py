@@ -57,5 +57,4 @@ def test_given_files_of_the_shapes_that_others_write_then_every_answer_is_spark_
     counts = read_all(spark, golden, tmp_path / "scratch")
     assert not counts.differ, str(counts)
     assert (counts.tables, counts.columns, counts.columns_in_process) == (3, 13, 13), str(counts)
-    assert {"secondary", "compact", "covering", "skipping"} <= set(counts.indexes)
-    assert counts.by_index and counts.in_process, str(counts)
+    assert counts.indexes["secondary"] == 3 and counts.asked > 9 and counts.in_process, str(counts)
