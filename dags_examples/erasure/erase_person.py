@@ -33,6 +33,13 @@ with DAG(
     params={
         "table": Param("lake.trips", type="string", title="Table", description="A name below the warehouse."),
         "where": Param("rider = 'r-17'", type="string", title="Rows", description="A SQL predicate on the table."),
+        "tombstones": Param(
+            True,
+            type="boolean",
+            title="Forget the deletes",
+            description="Deletes kept against late rows hold record keys; without them a day that is delivered again "
+            "brings the rows back.",
+        ),
     },
     max_active_runs=1,
     render_template_as_native_obj=True,
@@ -80,6 +87,7 @@ with DAG(
     # The steps of a table without indexes are skipped; after a reject all are, and nothing may be cleaned.
     clean = CleanTableOperator(
         task_id="clean", retain_versions=1, retain_hours=0, published_log=True, query_log=True,
+        tombstones="{{ params.tombstones }}",
         trigger_rule="none_failed_min_one_success", **TABLE,
     )  # fmt: skip
     preview >> approved >> delete
