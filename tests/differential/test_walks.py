@@ -58,10 +58,24 @@ def test_given_a_delete_by_key_then_the_model_gives_it_the_ordering_of_the_row()
     assert sorted(model.rows.values()) == [(1, 11, 6), (2, 20, 5)]
 
 
-def test_given_a_partition_that_is_replaced_then_the_model_leaves_open_what_late_rows_of_it_do() -> None:
+def test_given_a_partition_that_is_replaced_then_the_model_keeps_the_orderings_of_its_deletes_alone() -> None:
     model = _ordered()
-    model.upsert([(1, 10, 5)])
-    model.overwrite([(2, 20, 1)], [()])
+    model.upsert([(1, 10, 5), (2, 20, 5)])
+    model.delete_keys([(1,)])
+    model.overwrite([(3, 30, 1)], [()])
 
-    assert model.is_vague((1, 10, 5))
-    assert not model.is_vague((1, 10, 6))
+    model.upsert([(1, 11, 5), (2, 21, 1)])
+
+    assert sorted(model.rows.values()) == [(2, 21, 1), (3, 30, 1)]
+
+
+def test_given_a_delete_until_a_value_then_the_model_keeps_rows_above_it_and_takes_none_up_to_it() -> None:
+    model = _ordered()
+    model.upsert([(1, 10, 5), (2, 20, 9)])
+    model.delete_until([((), (1,)), ((), (2,))], 7)
+
+    model.upsert([(1, 11, 7)])
+    assert list(model.rows.values()) == [(2, 20, 9)]
+
+    model.upsert([(1, 12, 8)])
+    assert sorted(model.rows.values()) == [(1, 12, 8), (2, 20, 9)]

@@ -2,7 +2,7 @@
 does, what a commit of files leaves as it is.
 
 Where the documents do not say what a row would do that arrives below some value, the key is *vague* up to that value,
-and walks write no such row.
+and walks write no such row. Null is the lowest ordering, and a delete of rows without one leaves none.
 """
 
 from __future__ import annotations
@@ -45,20 +45,17 @@ class WalkRows(RawRows):
 
     def is_vague(self, row: Row) -> bool:
         """Whether the documents leave open what writing this row does."""
-        at, order = self.identity(row), self._order(row)
-        if at[1] in self.vague and order <= self.vague[at[1]]:
-            return True
-        return self.ordered and order == _LOWEST and self.grave(at) == _LOWEST
-
-    def _blur(self, places: Iterable[tuple[Identity, Order]]) -> None:
-        for at, order in places:
-            self.vague[at[1]] = max(order, self.vague.get(at[1], order))
+        at = self.identity(row)
+        return at[1] in self.vague and self._order(row) <= self.vague[at[1]]
 
     def set_unique(self, unique: bool) -> None:
-        """Whether keys are unique in the whole table from now on."""
-        if unique != self.unique and self.ordered:
-            self._blur(self.graves.items())
-            self._blur((at, self._order(row)) for at, row in self.rows.items())
+        """Whether keys are unique in the whole table from now on.
+
+        If they are no more, it is open in which partition a key was deleted that was another's then.
+        """
+        if self.unique and not unique:
+            for at, order in self.graves.items():
+                self.vague[at[1]] = max(order, self.vague.get(at[1], order))
         self.unique = unique
 
     # --- rows -----------------------------------------------------------------------------------------------------
@@ -87,11 +84,13 @@ class WalkRows(RawRows):
         if deleted and order == _LOWEST:
             self._bury(there)  # it has no ordering of its own
             return
+        if self.ordered and deleted and order == _LOWEST:
+            return self._bury(there)
         if self.ordered:
             if any(order < self._order(self.rows[old]) for old in there):
                 return
             if deleted:
-                self.graves[at] = max(order, self.graves.get(at, order))
+                self._note(at, order)
             elif self.is_late(row):
                 return
         for old in there:
@@ -117,37 +116,37 @@ class WalkRows(RawRows):
     def _bury(self, places: Iterable[Identity]) -> None:
         """Delete rows without an ordering of the delete's own: it takes that of the row."""
         for at in places:
-            order = self._order(self.rows.pop(at))
-            if self.ordered:
-                self.graves[at] = max(order, self.graves.get(at, order))
+            self._note(at, self._order(self.rows.pop(at)))
+
+    def _note(self, at: Identity, order: Order) -> None:
+        if self.ordered and order != _LOWEST:
+            self.graves[at] = max(order, self.graves.get(at, order))
+
+    def delete_until(self, places: Iterable[Identity], until: Any) -> None:
+        """Delete the rows whose ordering is not above a value, which is that of the delete."""
+        for at in places:
+            if self._order(self.rows[at]) <= (True, until):
+                del self.rows[at]
+                self._note(at, (True, until))
 
     # --- whole partitions, and versions ---------------------------------------------------------------------------
 
     def drop_partitions(self, partitions: Iterable[Row]) -> None:
+        """Rows go without a trace, and the orderings of deletes stay."""
         gone = set(partitions)
-        if self.ordered:
-            self._blur((at, order) for at, order in self.graves.items() if at[0] in gone)
-            self._blur((at, self._order(row)) for at, row in self.rows.items() if at[0] in gone)
-        self.graves = {at: order for at, order in self.graves.items() if at[0] not in gone}
         self.rows = {at: row for at, row in self.rows.items() if at[0] not in gone}
-
-    def _is_late(self, at: Identity, row: Row) -> bool:
-        grave = self.grave(at) if self.ordered and not self._there(at) else None
-        return grave is not None and self._order(row) <= grave
 
     def every_partition(self) -> set[Row]:
         return {at[0] for at in [*self.rows, *self.graves]}
 
     def overwrite(self, batch: Iterable[Row], partitions: Iterable[Row] | None = None) -> None:
-        whole = self.reduced(batch)
-        reduced = {at: row for at, row in whole.items() if not self._is_late(at, row)}
-        self.drop_partitions({at[0] for at in whole} if partitions is None else partitions)
-        moved = [there for at in reduced for there in self._there(at)]
-        if self.ordered:
-            self._blur((at, self._order(self.rows[at])) for at in moved)
-        for at in moved:
-            self.rows.pop(at, None)
-        self.rows.update(reduced)
+        reduced = self.reduced(batch)
+        self.drop_partitions({at[0] for at in reduced} if partitions is None else partitions)
+        for at, row in reduced.items():
+            if not self.is_late(row):
+                for there in self._there(at):
+                    del self.rows[there]
+                self.rows[at] = row
 
     def committed(self, version: int) -> None:
         super().committed(version)

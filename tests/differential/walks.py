@@ -103,7 +103,7 @@ class Walk(SqlSteps, Keyed):
 
     def _choices(self) -> list[Callable[[], Step | None]]:
         writes = [self.sql_merge] * 5 + [self.sql_update] * 2 + [self.sql_delete, self.sql_insert, self.stream]
-        late = [self.upsert_deleted, self.upsert_deleted, self.replay] * (2 if self.model.ordered else 1)
+        late = [self.upsert_deleted, self.delete_until, self.replay] * (2 if self.model.ordered else 1)
         return [*super()._choices(), *writes, *late, self.publish]
 
     def _row(self) -> Row:
@@ -138,9 +138,8 @@ class Walk(SqlSteps, Keyed):
         return step
 
     def _with_deletes(self, rows: list[Row]) -> tuple[list[Row], list[Row]]:
-        """Some of the rows as deletes, which have an ordering if that decides."""
-        at = self.model.names.index(self.model.ordering) if self.model.ordered and self.model.ordering else None
-        return rows, [row for row in rows if (at is None or row[at] is not None) and self.rng.random() < 0.5]
+        """The rows, and those of them that are deletes."""
+        return rows, [row for row in rows if self.rng.random() < 0.5]
 
     def _deleting_frame(self, rows: list[Row], gone: list[Row]) -> Any:
         flags = pa.array([any(row is one for one in gone) for row in rows], pa.bool_())
@@ -179,19 +178,43 @@ class Walk(SqlSteps, Keyed):
         return self._kept(step, rows, gone)
 
     def delete_rows(self) -> Step:
-        if not self.model.ordered:
-            return super().delete_rows()
-        # Where rows are merged by their ordering, what a delete of whole rows does is another question.
+        """Whole rows, whose ordering is that of the delete, or their keys alone."""
+        if not self.model.ordered or self.rng.random() < 0.5:
+            rows = [*self._some(), *self._batch(3)]
+            rows = list({self.model.identity(row)[1]: row for row in rows}.values())
+            effect = partial(self.model.upsert, rows, rows) if self.model.ordered else None
+            places = [self.model.identity(row) for row in rows]
+            return Step("delete rows", lambda t, x: t.delete(self._frame(rows), txn_id=x),
+                        effect or (lambda: self.model.delete_rows(places)))  # fmt: skip
         names = list(dict.fromkeys([*self.model.key, *self.model.partition_by]))
-        rows = [*self._some(), *self._batch(3)]
-        places = [self.model.identity(row) for row in rows]
-        given = list(dict.fromkeys(self.model._pick(row, names) for row in rows))
+        some = [*self._some(), *self._batch(3)]
+        there = [self.model.identity(row) for row in some]
+        given = list(dict.fromkeys(self.model._pick(row, names) for row in some))
         return Step("delete rows", lambda t, x: t.delete(self._frame(given, names), txn_id=x),
-                    lambda: self.model.delete_rows(places))  # fmt: skip
+                    lambda: self.model.delete_rows(there))  # fmt: skip
+
+    def delete_until(self) -> Step | None:
+        """By a predicate, with the ordering of the delete."""
+        if not self.model.ordered or self.model.ordering is None:
+            return self.upsert_deleted()
+        predicate, rows = self._matching()
+        value = next((one for one in (self._value(self.model.ordering) for _ in range(9)) if one is not None), None)
+        if value is None:
+            return None
+        places = [self.model.identity(row) for row in rows]
+        return Step(f"delete where {predicate.spark} until {value!r}",
+                    lambda t, x: t.delete(predicate.spark, until=value, txn_id=x),
+                    lambda: self.model.delete_until(places, value))  # fmt: skip
 
     def overwrite(self) -> Step:
-        """Of a key that was deleted with a higher ordering, no row: whether it would be late is left open."""
-        rows = [row for row in self._batch(6) if not self.model.is_late(row)]
+        """With rows that are late only beside others: whether a partition is replaced by late rows alone is open."""
+        rows = self._batch(6)
+        timely = {self.model.identity(row)[0] for row in rows if not self.model.is_late(row)}
+        rows = (
+            [row for row in rows if not self.model.is_late(row)]
+            if self.model.unique
+            else [row for row in rows if self.model.identity(row)[0] in timely]
+        )
         return Step("insert_overwrite", lambda t, x: t.insert_overwrite(self._frame(rows), txn_id=x),
                     lambda: self.model.overwrite(rows))  # fmt: skip
 
