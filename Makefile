@@ -12,7 +12,7 @@ FOUND  := $(wildcard $(PATHS))
 WORKERS ?= 2
 
 .DEFAULT_GOAL := help
-.PHONY: help venv quickstart demo unit test heavy turn check format docs bench bench-full model faults hostile races clusters differential walks joins postgresql mutants pages kills golden pairs matrix s3a hadoop dist clean
+.PHONY: help venv quickstart demo unit test heavy turn check format docs bench bench-full tpcds model faults hostile races clusters differential walks joins postgresql mutants pages kills golden pairs matrix s3a hadoop dist clean
 
 help:  ## This list
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9-]+):.*## (.*)/  make \1|\2/' | column -t -s '|' 2>/dev/null \
@@ -70,6 +70,9 @@ bench: venv  ## Measure against other engines, in little, 20 minutes; writes ben
 
 bench-full: venv  ## The same at the sizes of the targets: hours, and some 50 GB of disk
 	$(BIN)/python -m benchmarks --full --page benchmarks/RESULTS.md $(BENCH_ARGS)
+
+tpcds: venv  ## The queries of TPC-DS with indexes and without, by packages in an environment of their own
+	$(BIN)/python -m benchmarks --only tpcds
 
 model: venv  ## The timeline's model with 10,000 histories: about 10 minutes
 	HISTORIES=10000 $(PYTEST) tests/timeline/test_model.py --timeout=7200 $(TEST_ARGS)

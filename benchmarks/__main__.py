@@ -40,6 +40,7 @@ MORE = {
     "skipping": "benchmarks.skipping",
     "waiting": "benchmarks.waiting",
     "advice": "benchmarks.advice",
+    "tpcds": "benchmarks.tpcds",
 }
 QUICK_ROWS, FULL_ROWS = 200_000, 20_000_000
 

@@ -47,6 +47,16 @@ def whole_tpch(scale: float) -> Path:
     return _cached(f"tpch-all-{scale:g}", lambda folder: generate_tpch(scale, folder, TABLES))
 
 
+def whole_tpcds(scale: float) -> Path:
+    """A folder with all tables of TPC-DS at that scale factor, each a Parquet file.
+
+    :raises PeerFailed: the environment with the generator could not be made, or the generator failed.
+    """
+    from benchmarks.tpcds import generate
+
+    return _cached(f"tpcds-all-{scale:g}", lambda folder: generate(scale, folder))
+
+
 def flights() -> Path:
     """A folder with ``flights.parquet``: 336,776 flights of 2013, with a column ``id`` that names each."""
     return _cached("flights", _flights)
