@@ -11,8 +11,14 @@ import pytest
 import spark_apps
 from spark_apps import IncludedColumns, IndexedTable, open_table
 from spark_apps.mergetree.reader_settings import keeps_damaged_records
+from spark_apps.mergetree.tree import NO_SPARK, Snapshot
+from spark_apps.query.parsing import parse_predicate
+from spark_apps.query.planning import _damaged_records
 from spark_apps.storage.errors import UnsupportedSource
-from spark_apps.timeline.model import SourceDefinition
+from spark_apps.storage.store import Store
+from spark_apps.timeline.model import FORMAT_VERSION, Commit, Field, PutTable, SourceDefinition, TableDefinition
+from spark_apps.timeline.operations import CREATE
+from spark_apps.timeline.state import State
 
 DDL = "id int, a int, b int"
 # Fields before the fault, a fault in a field, no fields at all; and arrays, lone and in lines.
@@ -90,3 +96,24 @@ def test_given_a_format_and_its_mode_then_it_is_known_whether_damaged_records_gi
     form: str, options: dict[str, str], kept: bool
 ) -> None:
     assert keeps_damaged_records(SourceDefinition(form, "/s", options)) is kept
+
+
+@pytest.mark.parametrize(
+    ("where", "asked", "kept"),
+    [("a = 5", ["a"], False), ("a IS NULL", ["a"], True), ("a = 5 AND b IS NULL", ["a"], False), (None, ["a"], True),
+     ("a IS NULL OR b = 1", ["a"], True), ("NOT (a > 5)", ["a"], False), ("a <=> NULL", ["a"], True),
+     ("a = 5", ["_bad"], True), ("_bad IS NOT NULL AND a = 5", ["a"], True), ("coalesce(a, 0) = 0", ["a"], True)],
+)  # fmt: skip
+def test_given_a_predicate_that_a_row_of_nulls_can_satisfy_then_no_index_of_json_answers_it(
+    tmp_path: Path, where: str | None, asked: list[str], kept: bool
+) -> None:
+    kinds = {"a": "int", "b": "int", "_bad": "string"}
+    source = SourceDefinition("json", str(tmp_path / "s"), {"columnNameOfCorruptRecord": "_bad"})
+    table = TableDefinition("t", tuple(Field(name, kind) for name, kind in kinds.items()), (), source=source)
+    state = State()
+    state.apply(Commit(FORMAT_VERSION, 0, "0" * 17, CREATE.name, "t", 1, -1, actions=(PutTable(table),)))
+    predicate = None if where is None else parse_predicate(where, kinds)
+
+    refused = _damaged_records(Snapshot(NO_SPARK, Store(tmp_path), state), predicate, asked)
+    assert (refused is not None) is kept
+    assert refused is None or refused.code == "damaged_records"
