@@ -17,10 +17,10 @@ from decimal import Decimal
 from pathlib import Path
 from typing import IO, Any
 
-from pyspark.errors import PySparkException
 from pyspark.sql import types as T
 
 from spark_apps import IncludedColumns, IndexedTable, open_table
+from spark_apps.mergetree.pyspark_names import spark_errors
 from spark_apps.mergetree.schema import quote
 from spark_apps.storage.errors import InvalidInput, LakeIndexError, UnsupportedSource
 
@@ -99,7 +99,7 @@ def _one(spark: Any, name: str, folder: Path, form: str, counts: Counts) -> None
             table = IndexedTable.register(spark, folder, format=form)
             plain = table.read().cache()
         rows = plain.limit(_MOST_ROWS + 1).collect()
-    except (LakeIndexError, PySparkException) as error:
+    except (LakeIndexError, *spark_errors()) as error:
         counts.refused[f"{name}: {str(error).strip().splitlines()[0][:110] if str(error).strip() else error!r}"] += 1
         return
     counts.tables += 1
@@ -130,7 +130,7 @@ def _readable(spark: Any, folder: Path) -> T.StructType:
     plain = spark.read.parquet(str(folder))
     try:
         plain.write.format("noop").mode("overwrite").save()
-    except PySparkException:
+    except spark_errors():
         pass
     else:
         return plain.schema
@@ -138,7 +138,7 @@ def _readable(spark: Any, folder: Path) -> T.StructType:
     for one in plain.schema.fields:
         try:
             plain.select(quote(one.name)).write.format("noop").mode("overwrite").save()
-        except PySparkException:
+        except spark_errors():
             continue
         kept.append(one)
     return T.StructType(kept)
