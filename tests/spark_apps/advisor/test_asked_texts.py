@@ -74,7 +74,7 @@ def test_given_texts_of_a_query_log_that_name_servers_and_files_then_advice_open
         ]
         advice = table.advise(Workload(asked))
         assert not seen
-        with pytest.raises(Exception, match=r"(?i)connect|ftp|unresolved|invalid"):
+        with pytest.raises(Exception, match=r"(?i)connect|ftp|unresolved|invalid|direct query"):
             spark.range(1).where(f"id IN ({FROM[0].format(port=port)})").collect()
         assert seen, "Spark itself opens what a text names"
     assert not any("passwd" in statement or "127.0.0.1" in statement for statement in advice.statements)
