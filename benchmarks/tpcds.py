@@ -70,7 +70,8 @@ def run(report: Report, arguments: Namespace) -> None:
 
     scale = FULL_SCALE if arguments.full else SCALE
     files, texts = data.whole_tpcds(scale), queries()
-    with workplace("2g", **({} if arguments.full else _SMALL)) as (spark, folder):
+    # The queries are older than Spark's ANSI mode: some divide by sums that are zero at a small scale.
+    with workplace("2g", spark__sql__ansi__enabled="false", **({} if arguments.full else _SMALL)) as (spark, folder):
         names = _register(report, spark, folder, files)
         plain = spark.newSession()
         spark_apps.enable(spark)
