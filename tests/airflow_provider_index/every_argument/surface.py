@@ -61,7 +61,6 @@ MEANINGS: dict[str, list[tuple[Any, Any]]] = {
     "schema": [("id bigint, s string", "id bigint, s string")],
     "published_log": [TRUE, FALSE],
     "query_log": [TRUE, FALSE],
-    "tombstones": [TRUE, FALSE],
     "retain_versions": [WHOLE],
     "retain_hours": [SECONDS],
     "tombstones": [FALSE, TRUE],
