@@ -863,8 +863,13 @@ def tombstones(keys: DataFrame, tree: Tree) -> DataFrame:
 
 
 def ordering_of(tree: Tree) -> tuple[str, ...]:
-    """Return the column by which rows win across commits; none where the newest commit does."""
-    return () if tree.ordering is None or tree.merge_by != "ordering" else (tree.ordering,)
+    """Return the column that orders rows and deletes across commits; none where the order of commits does.
+
+    A column that names rows orders no deletes: a row and its delete have one value in it.
+    """
+    if tree.ordering is None or tree.merge_by != "ordering" or tree.ordering in tree.identity:
+        return ()
+    return (tree.ordering,)
 
 
 def _partition_columns(snapshot: Snapshot, tree: Tree, located: DataFrame) -> DataFrame:

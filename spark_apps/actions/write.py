@@ -466,8 +466,7 @@ class Delete(WriteRows):
         if isinstance(self.rows, str) or self.until is not None:
             return ()
         names = {name.lower() for name in self.rows.columns}
-        # A column that names the row already has the row's own value.
-        return tuple(name for name in ordering_of(tree) if name.lower() in names and name not in tree.identity)
+        return tuple(name for name in ordering_of(tree) if name.lower() in names)
 
     def stage(self, attempt: Attempt, tree: Tree, frames: ExitStack) -> Staged:
         snapshot = attempt.snapshot
@@ -553,15 +552,15 @@ def _until(tree: Tree, until: Any) -> Column:
 def _check_until(snapshot: Snapshot, until: Any) -> None:
     """Refuse what is no value of the ordering column. :raises InvalidInput: naming it."""
     tree = snapshot.data
+    if tree.merge_by == "ordering" and tree.ordering in tree.identity:
+        raise InvalidInput(
+            f"'until' says up to which ordering rows are deleted, and the ordering column {tree.ordering!r} is part of "
+            "what names a row, so that deletes have no ordering.",
+            hint="Leave it out.",
+        )
     if not ordering_of(tree):
         raise InvalidInput(
             "'until' says up to which ordering rows are deleted, and this table is not merged by an ordering column.",
-            hint="Leave it out.",
-        )
-    if tree.ordering in tree.identity:
-        raise InvalidInput(
-            f"'until' says up to which ordering rows are deleted, and the ordering column {tree.ordering!r} is part of "
-            "what names a row, so that a delete has the ordering of its row.",
             hint="Leave it out.",
         )
     with suppress(*spark_errors()):

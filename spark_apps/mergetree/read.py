@@ -404,7 +404,8 @@ def _by_ordering(
         base_rows = read_files(snapshot, tree, bases, needed, flag=True, sequence_number=True)
         events = events.unionByName(with_keys(base_rows, keys, tree, names, count))
     # Null for a row, whose flag is.
-    by_commit = F.coalesce(F.col(DELETED) & column(tree.ordering).isNull(), F.lit(False))
+    unordered = F.lit(True) if tree.ordering in tree.identity else column(tree.ordering).isNull()
+    by_commit = F.coalesce(F.col(DELETED) & unordered, F.lit(False))
     key = Window.partitionBy(*map(column, names))
     emptied = F.max(F.when(F.col(_BY_COMMIT), F.col(SEQUENCE_NUMBER))).over(key)
     survives = F.col(DELETED).isNotNull() | F.col(_EMPTIED_AT).isNull() | (F.col(SEQUENCE_NUMBER) >= F.col(_EMPTIED_AT))
@@ -423,7 +424,7 @@ def _ordered_entries(snapshot: Snapshot, tree: Tree, deltas: Sequence[DataFile],
     others = [file for file in deltas if not file.tombstones or is_ordered(file)]
     parts = [read_files(snapshot, tree, some, needed, flag=True, sequence_number=True) for some in (others, unordered)
              if some]  # fmt: skip
-    if unordered:
+    if unordered and tree.ordering not in tree.identity:
         of_rows = F.when(F.col(DELETED).isNull(), column(tree.ordering))
         parts[-1] = parts[-1].withColumn(tree.ordering, of_rows)
     return reduce(DataFrame.unionByName, parts)
@@ -623,8 +624,9 @@ def merge_files(
     import pyarrow as pa
 
     lowest, deltas = files[0], files[1:]
+    orders_deletes = None if ordering in key else ordering
     # A key that hides rows of older files must be known, also where its own row does not match.
-    entries = [_as_entries(table, file, ordering) for file in deltas for table in tables(file, columns, False)]
+    entries = [_as_entries(table, file, orders_deletes) for file in deltas for table in tables(file, columns, False)]
     keys = _distinct_keys(pa.concat_tables([table.select(list(key)) for table in entries]), key) if entries else None
     # By ordering a row of the lowest file can win, so those with a key of the files over it are entries too.
     for table in tables(lowest, columns, ordering is None):
@@ -633,7 +635,7 @@ def merge_files(
             continue
         yield live_rows(rows_without_keys(table, keys, key)).select(list(columns))
         if ordering is not None:
-            entries.append(_as_entries(rows_with_keys(table, keys, key), lowest, ordering))
+            entries.append(_as_entries(rows_with_keys(table, keys, key), lowest, orders_deletes))
     if entries:
         yield live_rows(newest_rows(pa.concat_tables(entries), key, ordering)).select(list(columns))
 
@@ -669,7 +671,8 @@ def _newest_rows_by_ordering(entries: Any, key: Sequence[str], ordering: str) ->
     import pyarrow.compute as pc
 
     deleted = pc.fill_null(entries.column(DELETED), False)
-    by_commit = pc.and_(deleted, pc.is_null(entries.column(ordering)))
+    # A column that names rows orders no deletes.
+    by_commit = deleted if ordering in key else pc.and_(deleted, pc.is_null(entries.column(ordering)))
     tombstones, rows = entries.filter(by_commit), entries.filter(pc.invert(by_commit))
     if tombstones.num_rows:
         tombstones = tombstones.take(pc.sort_indices(tombstones.column(SEQUENCE_NUMBER)))
