@@ -80,6 +80,7 @@ BAD: dict[str, Callable[[list[Any]], object]] = {
     "a bound of fewer bytes than the schema says": lambda footer: _bound(footer, 2, 5, b"ab"),
     "a codec that there is not": lambda footer: thrift.put(thrift.column(footer), 4, 5, 2 * 8),
     "another type than the schema says": lambda footer: thrift.put(thrift.column(footer), 1, 5, 2 * 6),
+    "a schema that says another type": lambda footer: thrift.put(thrift.get(footer, 2)[1][1], 1, 5, 2 * 5),
     "no metadata of a column": lambda footer: thrift.chunk_of(footer).pop(),
     "fewer columns than the schema": lambda footer: thrift.get(thrift.get(footer, 4)[1][0], 1)[1].pop(),
     "more columns than the schema": lambda footer: thrift.get(thrift.get(footer, 4)[1][0], 1)[1].append(
