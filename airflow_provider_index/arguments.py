@@ -17,7 +17,6 @@ from typing import Any, ClassVar
 from airflow.sdk import BaseOperator
 
 from spark_apps.storage.errors import InvalidInput
-from spark_apps.storage.parameters import literal
 
 Reader = Callable[[str, Any], Any]
 """Takes the name of an argument and what it was given; returns what it means. :raises InvalidInput:"""
@@ -188,6 +187,8 @@ def texts_by_name(name: str, given: Any) -> dict[str, str] | None:
 
 def values_by_name(name: str, given: Any) -> dict[str, Any] | None:
     """Return parameters of a text of SQL: name -> value, each of a type that can be bound; or ``None``."""
+    from spark_apps.storage.parameters import literal
+
     values = mapping(name, given)
     for key, value in (values or {}).items():
         literal(value, key)

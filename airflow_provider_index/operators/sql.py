@@ -9,7 +9,6 @@ from airflow_provider_index.arguments import Reader, integer, required, text, va
 from airflow_provider_index.hooks.table_store import TableStoreHook
 from airflow_provider_index.operators.base import SparkTableOperator, outcome_of
 from spark_apps.storage.errors import InvalidInput, InvalidName, JobFailed, TableNotFound
-from spark_apps.storage.parameters import bind
 
 if TYPE_CHECKING:
     from spark_apps.jobs.job import Outcome
@@ -85,6 +84,8 @@ class IndexSQLOperator(SparkTableOperator):
 
     def script(self) -> str:
         """Return the script with its parameters bound. :raises InvalidInput: for one that is missing or unknown."""
+        from spark_apps.storage.parameters import bind
+
         return self.sql if self.parameters is None else bind(self.sql, self.parameters)
 
     def statements(self) -> list[Statement]:

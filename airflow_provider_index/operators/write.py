@@ -22,7 +22,6 @@ from airflow_provider_index.arguments import (
 )
 from airflow_provider_index.operators.base import SparkTableOperator
 from spark_apps.storage.errors import InvalidInput, TableNotFound
-from spark_apps.storage.parameters import bind_all
 from spark_apps.timeline.operations import DELETE, DELETE_REPEATED_KEYS, INSERT, INSERT_OVERWRITE, UPSERT
 
 if TYPE_CHECKING:
@@ -257,6 +256,8 @@ class WriteTableOperator(SparkTableOperator):
 
 def _bound(batch: Mapping[str, Any]) -> dict[str, Any]:
     """Return a batch with its parameters bound. :raises InvalidInput: for one that is missing or unknown."""
+    from spark_apps.storage.parameters import bind_all
+
     others = {name: value for name, value in batch.items() if name != "parameters"}
     parameters, texts = batch["parameters"], {name: batch[name] for name in ("where", "sql") if batch[name] is not None}
     if parameters is None:

@@ -135,7 +135,7 @@ _QUIET = {"spark.log.level": "WARN", "spark.ui.showConsoleProgress": "false"}
 _OF_AIRFLOW = re.compile(r"AIRFLOW_(CONN|VAR)_|_?AIRFLOW__|_AIRFLOW_")
 # What the stores' own libraries, Hadoop, Spark, Java and proxies go by, keys of the machine's role included.
 _OF_STORES_AND_SPARK = re.compile(
-    r"(?i)(AWS|AZURE|MSI|IDENTITY|GOOGLE|GCP|GCS|CLOUDSDK|HADOOP|YARN|HIVE|SPARK|PYSPARK|JAVA|JDK|KRB5|KUBERNETES)_|.*_PROXY$"
+    r"(?i)(AWS|AZURE(?!_DEVOPS)|MSI|IDENTITY|GOOGLE|GCP|GCS|CLOUDSDK|HADOOP|YARN|HIVE|SPARK|PYSPARK|JAVA|JDK|KRB5|KUBERNETES)_|.*_PROXY$"
 )
 
 

@@ -32,7 +32,6 @@ from airflow_provider_index.hooks.table_store import TableStoreHook
 from airflow_provider_index.identity import end_round, once
 from airflow_provider_index.masking import MaskedFields
 from spark_apps.storage.errors import InvalidInput, LakeIndexError
-from spark_apps.storage.parameters import bind
 from spark_apps.timeline.limits import SILENT_WRITER_SECONDS
 
 if TYPE_CHECKING:
@@ -305,6 +304,7 @@ class TableRowSensor(TimelineSensor):
 
     def trigger(self, context: Mapping[str, Any], **shared: Any) -> TimelineTrigger:
         from airflow_provider_index.triggers.timeline import TableRowTrigger
+        from spark_apps.storage.parameters import bind
 
         where = bind(self.where, self.parameters)
         return TableRowTrigger(where=where, at_least=self.at_least, time_zone=self.time_zone, **shared)

@@ -94,6 +94,10 @@ NOT_ON_DISK = (
     "airflow_provider_index.source_state._CurrentSnapshot",
     "spark_apps.indexes.skipping.collecting_here.Facts",
     "spark_apps.indexes.skipping.collecting_here.Found",
+    "spark_apps.sources.delta_places._Action",  # of the log of a Delta table, whose names are Delta's
+    "spark_apps.sources.delta_places._File",
+    "spark_apps.sources.delta_places._Sidecar",
+    "spark_apps.sources.delta_places._Vector",
     "spark_apps.storage.store_check.Reach",
     "spark_apps.timeline.model.Struct",
     "spark_apps.timeline.state.IndexEntry",

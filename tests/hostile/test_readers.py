@@ -45,6 +45,8 @@ ELSEWHERE = {
     ("spark_apps/optimizer/rewriting.py", "_sources_at"): "by Spark: test_spark_readers.py",
     ("spark_apps/table.py", "load"): "by Spark: test_spark_readers.py",
     ("spark_apps/write_table.py", "_take_over"): "the log that it has just made",
+    ("spark_apps/jobs/job.py", "decode_outcome"): "what a job answers: hostile/test_mutated.py",
+    ("spark_apps/sources/delta_places.py", "_of_lines"): "the log of a Delta table: hostile/test_spellings.py",
     ("spark_apps/workload/event_logs.py", "_take"): "event logs that a person gives: workload/test_event_logs.py",
     ("spark_apps/timeline/creation.py", "create_table"): "a log that is not there yet",
     ("airflow_provider_index/operators/sql.py", "_timelines"): "as the operator does, by the same hook",

@@ -31,8 +31,8 @@ from tests.mutants.planting import ROOT
 VALUE = "x"
 """What stands for a value in a hint."""
 
-EXAMPLES = {"dt", "region", "orders", "aws_region"}
-"""Names of examples: partition columns, a table's short name, an option of a store."""
+EXAMPLES = {"dt", "region", "orders", "aws_region", "city", "least"}
+"""Names of examples: partition columns, parameters, a table's short name, an option of a store."""
 
 SPARKS = {"withColumn", "col", "cast", "crc32", "minmax", "bloom", "values", "lower", "decimal", "load"}
 """Calls of Spark's own and of SQL, which are no methods of ours."""

@@ -120,7 +120,7 @@ def test_given_two_that_write_at_once_then_the_last_one_puts_the_session_s_setti
 def test_given_files_with_times_as_before_then_all_is_read_and_a_full_compaction_writes_them_anew(
     spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    table = within(IndexedTable.create(spark, tmp_path / "t", "at timestamp, n int", ["at"], buckets=2), staged_rows=0)
+    table = within(IndexedTable.create(spark, tmp_path / "t", "at timestamp, n int", ["at"], buckets=4), staged_rows=0)
 
     def rows(first: int, last: int, more: int) -> Any:
         return spark.sql(
@@ -131,6 +131,7 @@ def test_given_files_with_times_as_before_then_all_is_read_and_a_full_compaction
     with monkeypatch.context() as patch:
         patch.setitem(spark_utils._TIMES, TIMES, "INT96")
         table.insert(rows(0, 20, 0))
+        table.compact(mode="full")
         table.create_index("key", "record")
     assert (
         physical_types(table)

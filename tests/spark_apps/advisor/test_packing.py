@@ -46,7 +46,7 @@ def _packed(values: list[Any], kind: str, **of_tree: Any) -> Any:
         ("each four times", "bigint", [number // 4 for number in range(20_000)], True),
         ("few", "string", [f"city {number % 7}" for number in range(20_000)], True),
         ("each once, long", "string", [f"{number:036d}" for number in range(20_000)], False),
-        ("each once, of twelve bytes", "timestamp", range(20_000), True),
+        ("each once, a time", "timestamp", range(20_000), False),
         ("few, of many digits", "decimal(30,2)", [number % 7 for number in range(20_000)], False),
         ("few at first", "bigint", [number // 8_192 * number for number in range(20_000)], True),
     ],
