@@ -150,6 +150,8 @@ def _marks_in_local(folder: str, _options: Mapping[str, Any] | None) -> Iterator
         yield Mark(folder, DELTA, f"{_DELTA_LOG}/")
     if (path / TIMELINE).is_dir():
         yield Mark(folder, OURS, f"{TIMELINE}/")
+    if not (path / _METADATA).is_dir():
+        return  # not listed: of folders outside of the source no more is asked than whether they are there
     try:
         names = sorted(entry.name for entry in (path / _METADATA).iterdir() if _is_metadata(entry.name))
     except OSError:

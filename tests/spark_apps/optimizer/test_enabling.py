@@ -57,12 +57,12 @@ def kept(spark: SparkSession) -> tuple[Any, ...]:
 def test_given_another_session_than_the_active_one_then_it_is_enabled_and_no_other(
     spark: SparkSession, own: SparkSession, lake: Path
 ) -> None:
-    before = kept(spark)
+    before, of_own = kept(spark), kept(own)
 
     spark_apps.enable(own, warehouse=lake)
 
     assert own.sql("SELECT count(*) FROM lake.trips WHERE k = 3").collect()[0][0] == 4
-    assert kept(spark) == before and kept(own)[0] == before[0] + 1
+    assert kept(spark) == before and kept(own)[0] == of_own[0] + 1
 
 
 def after(call: Callable[..., Any]) -> Callable[..., Any]:

@@ -228,7 +228,7 @@ def test_given_a_source_that_became_another_format_s_then_it_is_shown_and_droppe
         assert frame.count() == 1 and spark.read.parquet(str(registered)).where("v = 7").count() == 2
     finally:
         spark_apps.disable(spark)
-    assert len([record for record in caplog.records if "is read by Spark's own plan" in record.message]) == 1
+    assert len([record for record in caplog.records if "is read by Spark's own plan" in record.getMessage()]) == 1
     table.drop_index("by_v")
     assert not table.indexes
     table.drop()
