@@ -93,7 +93,7 @@ PLACES = (
     _place("published deletes", r"_deletion_vectors/.*", "positions of rows, no values"),
     _place(
         "query log", r"_index/queries/.*", "the literals of predicates that were asked",
-        "clean(query_log=True); a process that still runs writes its lines of the last hour once more",
+        "clean(query_log=True); a process that still runs may write its lines of the last half minute",
     ),
     _place(
         "commits", r"_index/timeline/[0-9]{20}\.json", "partition values",
