@@ -3,16 +3,22 @@
 An argument may be a value, the text of a template, or what another task returned; and a template gives text, or with
 Airflow's ``render_template_as_native_obj`` whatever its text looks like. A reader makes the same of all of them, or
 refuses, so that no list is taken for its letters, no "False" for true and no "None" for a name.
+
+A class declares an argument once, as a parameter of its constructor: :func:`declares_arguments` finds the reader by the
+parameter's type, and keeps what is given under the parameter's name.
 """
 
 from __future__ import annotations
 
 import ast
+import inspect
 import json
 import math
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
-from typing import Any, ClassVar
+from functools import lru_cache, wraps
+from types import NoneType, UnionType
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar, Union, get_args, get_origin
 
 from airflow.sdk import BaseOperator
 
@@ -20,6 +26,9 @@ from spark_apps.storage.errors import InvalidInput
 
 Reader = Callable[[str, Any], Any]
 """Takes the name of an argument and what it was given; returns what it means. :raises InvalidInput:"""
+
+F = TypeVar("F", bound=Callable[..., None])
+Operator = TypeVar("Operator", bound="ReadsArguments")
 
 _NOTHING = ("", "None")
 """What a template makes of nothing."""
@@ -272,6 +281,7 @@ index_states = choices("creating", "active", "disabled", "absent")
 """Reads states of an index; ``absent`` is that of one that is not there."""
 
 
+@lru_cache
 def required(reader: Reader) -> Reader:
     """Return the reader for an argument that has to be there."""
 
@@ -284,12 +294,13 @@ def required(reader: Reader) -> Reader:
     return _like(reader, read)
 
 
+@lru_cache(typed=True)
 def default(reader: Reader, value: Any) -> Reader:
-    """Return a reader that gives a default where the argument is left out."""
+    """Return a reader that takes a default where the argument is left out; the default is read as if it were given."""
 
     def read(name: str, given: Any) -> Any:
         read_value = reader(name, given)
-        return value if read_value is None else read_value
+        return reader(name, value) if read_value is None else read_value
 
     return _like(reader, read)
 
@@ -331,28 +342,141 @@ def is_plain(given: Any) -> bool:
     return not callable(given) and (isinstance(given, os.PathLike) or not hasattr(given, "resolve"))
 
 
-# --- operators whose arguments are read -------------------------------------------------------------------------------
+# --- classes that declare arguments -----------------------------------------------------------------------------------
+
+
+_OF_TYPES: dict[frozenset[Any], Reader] = {
+    frozenset({str}): text,
+    frozenset({bool}): flag,
+    frozenset({int}): integer,
+    frozenset({int, str}): integer,
+    frozenset({float}): number,
+    frozenset({Sequence[str]}): text_list,
+    frozenset({str, Sequence[str]}): text_list,
+}
+"""The reader of a parameter of one of these types. Another type names its reader: ``Annotated[type, reader]``."""
+
+NOT_DECLARED = object()
+"""Marks, as ``Annotated[type, NOT_DECLARED]``, a parameter that its constructor itself keeps or hands on."""
+
+_READERS = "declared_readers"
+
+
+def declares_arguments(init: F) -> F:
+    """Declare the keyword parameters of a constructor as arguments, which are kept under their names before it runs.
+
+    A parameter without a default has to be given, also by a template, and where a template makes nothing of one with a
+    default, that default counts; but where the type admits ``None``, nothing is ``None``.
+
+    ::
+
+        @declares_arguments
+        def __init__(
+            self,
+            *,
+            columns: Sequence[str],
+            window: Annotated[int | str | None, epoch] = None,
+            deferred: bool = False,
+            **kwargs: Any,
+        ) -> None:
+            super().__init__(**kwargs)
+
+    :param init: the constructor of an operator, sensor or trigger.
+    :raises TypeError: for a parameter of a type that has no reader, and that names none.
+    """
+    readers: dict[str, Reader] = {}
+    defaults: dict[str, Any] = {}
+    for name, parameter in inspect.signature(init, eval_str=True).parameters.items():
+        if parameter.kind is parameter.KEYWORD_ONLY and NOT_DECLARED not in _metadata(parameter.annotation):
+            readers[name] = _declared_reader(parameter)
+            if parameter.default is not parameter.empty:
+                defaults[name] = parameter.default
+
+    @wraps(init)
+    def keep(self: DeclaresArguments, **given: Any) -> None:
+        for name, value in {**defaults, **given}.items():
+            if name in readers:
+                setattr(self, name, self.kept(name, value))
+        init(self, **given)
+
+    setattr(keep, _READERS, readers)
+    return keep  # type: ignore[return-value]
+
+
+def _declared_reader(parameter: inspect.Parameter) -> Reader:
+    """Return the reader that a parameter's type and default make."""
+    kind, named = parameter.annotation, _metadata(parameter.annotation)
+    plain = get_args(kind)[0] if named else kind
+    kinds = frozenset(get_args(plain) if get_origin(plain) in (Union, UnionType) else (plain,))
+    reader: Reader | None = named[0] if named else _OF_TYPES.get(kinds - {NoneType})
+    if reader is None:
+        raise TypeError(f"{parameter.name}: {kind} has no reader; write Annotated[{kind}, <one of {__name__}>].")
+    if NoneType in kinds:
+        return reader
+    return required(reader) if parameter.default is parameter.empty else default(reader, parameter.default)
+
+
+def _metadata(kind: Any) -> tuple[Any, ...]:
+    return getattr(kind, "__metadata__", ())
+
+
+class DeclaresArguments:
+    """A class whose constructor declares arguments, beside those of the classes above it."""
+
+    readers: ClassVar[Mapping[str, Reader]] = {}
+    """The reader of each argument."""
+    takes_no: ClassVar[frozenset[str]] = frozenset()
+    """Arguments of classes above that this one does not take."""
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        declared = getattr(cls.__dict__.get("__init__"), _READERS, {})
+        cls.readers = {name: reader for name, reader in {**cls.readers, **declared}.items() if name not in cls.takes_no}
+
+    def kept(self, name: str, given: Any) -> Any:
+        """Return what is kept of an argument when it is given."""
+        return given
+
+    if TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any:
+            """Return an argument: as it was given until it is read, then what it means."""
+
+
+class SerializesArguments(DeclaresArguments):
+    """A trigger: its arguments are read when it is made, and are all that is kept of it."""
+
+    def kept(self, name: str, given: Any) -> Any:
+        return self.readers[name](name, given)
+
+    def serialized_arguments(self) -> dict[str, Any]:
+        """Return the arguments, as JSON types."""
+        return {name: getattr(self, name) for name in self.readers}
+
+    def serialize(self) -> tuple[str, dict[str, Any]]:
+        """Return the path of the class, and its arguments."""
+        kind = type(self)
+        return f"{kind.__module__}.{kind.__qualname__}", self.serialized_arguments()
 
 
 class _Reading(type(BaseOperator)):  # type: ignore[misc]
     """Reads an operator's plain arguments when it has been made, so that a DAG with a wrong one is not taken."""
 
-    def __call__(cls, *args: Any, **kwargs: Any) -> Any:
-        operator = super().__call__(*args, **kwargs)
+    def __call__(cls: type[Operator], *args: Any, **kwargs: Any) -> Operator:
+        operator: Operator = super().__call__(*args, **kwargs)  # type: ignore[misc]
         # One that is made for a task's mapped instance is read when it runs, where an error ends the task.
         if not kwargs.get("_airflow_from_mapped"):
             operator.read_arguments(at_once=True)
         return operator
 
 
-class ReadsArguments(metaclass=_Reading):
-    """Reads the arguments of operators and sensors by :attr:`readers`, one for each argument.
+class ReadsArguments(DeclaresArguments, metaclass=_Reading):
+    """Reads the arguments of operators and sensors.
 
-    Plain values are read when the operator is made, templates once they are rendered. All arguments with a reader are
-    templates, but for those in :attr:`not_templates`.
+    Plain values are read when the operator is made, templates once they are rendered. All arguments are templates, but
+    for those in :attr:`not_templates`.
     """
 
-    readers: ClassVar[Mapping[str, Reader]] = {}
     not_templates: ClassVar[frozenset[str]] = frozenset()
     template_fields: Sequence[str] = ()
     template_ext: Sequence[str] = ()
@@ -360,7 +484,7 @@ class ReadsArguments(metaclass=_Reading):
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
-        if "readers" in cls.__dict__ and "template_fields" not in cls.__dict__:
+        if "template_fields" not in cls.__dict__ and getattr(cls.__dict__.get("__init__"), _READERS, None):
             cls.template_fields = tuple(name for name in cls.readers if name not in cls.not_templates)
 
     def read_arguments(self, *, at_once: bool = False) -> None:

@@ -10,9 +10,12 @@ import math
 import time
 from collections.abc import Collection, Mapping
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Annotated, Any
 
-from airflow_provider_index.arguments import Reader, default, mapping, number, required, text
+from airflow_provider_index.arguments import (
+    declares_arguments,
+    mapping,
+)
 from airflow_provider_index.compat import AirflowSkipException
 from airflow_provider_index.links import page_url
 from airflow_provider_index.operators.base import TableOperator
@@ -41,13 +44,7 @@ class AdviseIndexesOperator(TableOperator):
     and ``svg`` (the same as a picture).
     """
 
-    readers: ClassVar[Mapping[str, Reader]] = {
-        **TableOperator.readers,
-        "budget_bytes": text,
-        "budget_minutes": number,
-        "judge_after_days": default(number, 14.0),
-    }
-
+    @declares_arguments
     def __init__(
         self,
         *,
@@ -57,9 +54,6 @@ class AdviseIndexesOperator(TableOperator):
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
-        self.budget_bytes = budget_bytes
-        self.budget_minutes = budget_minutes
-        self.judge_after_days = judge_after_days
 
     def work(self, context: Mapping[str, Any]) -> dict[str, Any]:
         from airflow_provider_index.maintenance.advice_picture import markdown, svg
@@ -108,16 +102,9 @@ class MeasureAdviceOperator(TableOperator):
     taken back. Returns the names of these.
     """
 
-    readers: ClassVar[Mapping[str, Reader]] = {
-        **TableOperator.readers,
-        "promised": required(mapping),
-        "least": default(number, 0.5),
-    }
-
-    def __init__(self, *, promised: Any, least: float = 0.5, **kwargs: Any) -> None:
+    @declares_arguments
+    def __init__(self, *, promised: Annotated[Any, mapping], least: float = 0.5, **kwargs: Any) -> None:
         super().__init__(**kwargs)
-        self.promised = promised
-        self.least = least
         self.judged: list[dict[str, Any]] = []
 
     def check_arguments(self) -> None:

@@ -9,22 +9,16 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 from airflow.sdk import BaseOperator
 
 from airflow_provider_index.arguments import (
-    Reader,
     ReadsArguments,
-    default,
+    declares_arguments,
     epoch,
-    flag,
     mapping,
-    number,
-    required,
     spark_conf,
-    text,
-    text_list,
 )
 from airflow_provider_index.compat import AirflowTaskTimeout, with_documentation
 from airflow_provider_index.compat import conf as airflow_conf
@@ -73,16 +67,11 @@ class TableOperator(MaskedFields, ReadsArguments, Reporting, BaseOperator):
         Airflow's ``default_deferrable``.
     """
 
-    readers: ClassVar[Mapping[str, Reader]] = {
-        "table": required(text),
-        "table_conn_id": default(text, TableStoreHook.default_conn_name),
-        "rerun": text,
-        "deferrable": required(flag),
-    }
     # Airflow asks for it before the task runs.
     not_templates = frozenset({"deferrable"})
     ui_color = "#dcecf5"
 
+    @declares_arguments
     def __init__(
         self,
         *,
@@ -93,9 +82,6 @@ class TableOperator(MaskedFields, ReadsArguments, Reporting, BaseOperator):
         **kwargs: Any,
     ) -> None:
         super().__init__(**with_documentation(type(self), kwargs))
-        self.table = table
-        self.table_conn_id = table_conn_id
-        self.rerun = rerun
         self.deferrable = defer_by_default() if deferrable is None else deferrable
 
     @cached_property
@@ -162,46 +148,24 @@ class SparkTableOperator(InTransaction, TableOperator):
     """What is another after every clear of the task."""
     _submission: Submission | None = None
     can_plan: ClassVar[bool] = False
-    readers: ClassVar[Mapping[str, Reader]] = {
-        **TableOperator.readers,
-        "spark_conn_id": text,
-        "conf": spark_conf,
-        "window": epoch,
-        "poll_interval": number,
-        "plan_only": default(flag, False),
-        "runner": text,
-        "silent_seconds": default(number, SILENT_JOB_SECONDS),
-        "transaction": mapping,
-        "stage": text,
-        "after": default(text_list, []),
-    }
 
+    @declares_arguments
     def __init__(
         self,
         *,
         spark_conn_id: str | None = None,
-        conf: Mapping[str, Any] | None = None,
-        window: int | str | None = None,
+        conf: Annotated[Mapping[str, Any] | None, spark_conf] = None,
+        window: Annotated[int | str | None, epoch] = None,
         poll_interval: float | None = None,
         plan_only: bool = False,
         runner: str | None = None,
         silent_seconds: float = SILENT_JOB_SECONDS,
-        transaction: Any = None,
+        transaction: Annotated[Any, mapping] = None,
         stage: str | None = None,
         after: Sequence[str] = (),
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
-        self.spark_conn_id = spark_conn_id
-        self.conf: Any = conf
-        self.window: Any = window
-        self.poll_interval = poll_interval
-        self.plan_only = plan_only
-        self.runner = runner
-        self.silent_seconds = silent_seconds
-        self.transaction = transaction
-        self.stage = stage
-        self.after = after
         self._runner: Runner | None = None
         self._handle = ""
         self._txn_id: str | None = None
@@ -215,8 +179,8 @@ class SparkTableOperator(InTransaction, TableOperator):
     # --- what an operator of its own says -------------------------------------------------------------------
 
     def arguments(self) -> dict[str, Any]:
-        """Return the arguments of the app, as JSON types."""
-        raise NotImplementedError
+        """Return the arguments of the app, as JSON types: those that are not of every Spark operator."""
+        return {name: getattr(self, name) for name in self.readers if name not in SparkTableOperator.readers}
 
     def source_fingerprint(self) -> Any:
         """Return a fingerprint of the state of the task's source; ``None`` if only the table is read."""
@@ -647,11 +611,13 @@ class IndexOperator(SparkTableOperator):
     :param index: name of the index.
     """
 
-    readers: ClassVar[Mapping[str, Reader]] = {**SparkTableOperator.readers, "index": required(text)}
-
+    @declares_arguments
     def __init__(self, *, index: str, **kwargs: Any) -> None:
         super().__init__(**kwargs)
-        self.index = index
+
+    def arguments(self) -> dict[str, Any]:
+        others = super().arguments()
+        return {"name": others.pop("index"), **others}
 
 
 def defer_by_default() -> bool:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import Any
 
-from airflow_provider_index.arguments import Reader, required, text
+from airflow_provider_index.arguments import (
+    declares_arguments,
+)
 from airflow_provider_index.operators.base import TableOperator
 
 
@@ -22,11 +24,9 @@ class PreviewErasureOperator(TableOperator):
     ``ApprovalOperator``), and ``where``, for the delete.
     """
 
-    readers: ClassVar[Mapping[str, Reader]] = {**TableOperator.readers, "where": required(text)}
-
+    @declares_arguments
     def __init__(self, *, where: str, **kwargs: Any) -> None:
         super().__init__(**kwargs)
-        self.where = where
 
     def work(self, context: Mapping[str, Any]) -> dict[str, Any]:
         from spark_apps.storage.printing import code, counted, fence

@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Annotated, Any
 
 from airflow_provider_index.arguments import (
-    Reader,
     choice,
-    default,
-    flag,
+    declares_arguments,
     included_columns,
     required,
     some_texts,
-    text,
-    text_list,
     texts_by_name,
 )
 from airflow_provider_index.operators.base import IndexOperator, SparkTableOperator
@@ -39,41 +35,19 @@ class BuildIndexOperator(IndexOperator):
     program = "build_index"
     stageable = "after"
     can_plan = True
-    readers: ClassVar[Mapping[str, Reader]] = {
-        **IndexOperator.readers,
-        "kind": required(text),
-        "columns": text_list,
-        "included": included_columns,
-        "properties": texts_by_name,
-        "deferred": default(flag, False),
-    }
 
+    @declares_arguments
     def __init__(
         self,
         *,
         kind: str,
         columns: Sequence[str] | None = None,
-        included: Mapping[str, Any] | Sequence[str] | None = None,
-        properties: Mapping[str, str] | None = None,
+        included: Annotated[Mapping[str, Any] | Sequence[str] | None, included_columns] = None,
+        properties: Annotated[Mapping[str, str] | None, texts_by_name] = None,
         deferred: bool = False,
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
-        self.kind = kind
-        self.columns = columns
-        self.included = included
-        self.properties = properties
-        self.deferred = deferred
-
-    def arguments(self) -> dict[str, Any]:
-        return {
-            "name": self.index,
-            "kind": self.kind,
-            "columns": self.columns,
-            "included": self.included,
-            "properties": self.properties,
-            "deferred": self.deferred,
-        }
 
 
 class IncrementalRefreshOperator(IndexOperator):
@@ -89,37 +63,18 @@ class IncrementalRefreshOperator(IndexOperator):
     program = "refresh_index"
     stageable = "after"
     can_plan = True
-    readers: ClassVar[Mapping[str, Reader]] = {
-        **IndexOperator.readers,
-        "mode": required(choice("incremental", "full", "quick")),
-        "partitions": text_list,
-        "included": included_columns,
-        "schema": text,
-    }
 
+    @declares_arguments
     def __init__(
         self,
         *,
-        mode: str = "incremental",
+        mode: Annotated[str, required(choice("incremental", "full", "quick"))] = "incremental",
         partitions: Sequence[str] | None = None,
-        included: Mapping[str, Any] | Sequence[str] | None = None,
+        included: Annotated[Mapping[str, Any] | Sequence[str] | None, included_columns] = None,
         schema: str | None = None,
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
-        self.mode = mode
-        self.partitions = partitions
-        self.included = included
-        self.schema = schema
-
-    def arguments(self) -> dict[str, Any]:
-        return {
-            "name": self.index,
-            "mode": self.mode,
-            "partitions": self.partitions,
-            "included": self.included,
-            "schema": self.schema,
-        }
 
 
 RefreshIndexOperator = IncrementalRefreshOperator
@@ -138,25 +93,17 @@ class VerifyIndexOperator(SparkTableOperator):
     """
 
     program = "verify_index"
-    readers: ClassVar[Mapping[str, Reader]] = {
-        **SparkTableOperator.readers,
-        "index": some_texts,
-        "fail": default(flag, True),
-        "repair": default(flag, False),
-    }
 
+    @declares_arguments
     def __init__(
         self,
         *,
-        index: str | Sequence[str] | None = None,
+        index: Annotated[str | Sequence[str] | None, some_texts] = None,
         fail: bool = True,
         repair: bool = False,
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
-        self.index = index
-        self.fail = fail
-        self.repair = repair
 
     def commits(self) -> bool:
         return self.repair
@@ -184,11 +131,7 @@ class DropIndexOperator(IndexOperator):
     """
 
     program = "drop_index"
-    readers: ClassVar[Mapping[str, Reader]] = {**IndexOperator.readers, "if_exists": default(flag, False)}
 
+    @declares_arguments
     def __init__(self, *, if_exists: bool = False, **kwargs: Any) -> None:
         super().__init__(**kwargs)
-        self.if_exists = if_exists
-
-    def arguments(self) -> dict[str, Any]:
-        return {"name": self.index, "if_exists": self.if_exists}

@@ -9,18 +9,16 @@ from __future__ import annotations
 import itertools
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Annotated, Any
 
 from airflow.sdk import BaseOperator, Variable
 
 from airflow_provider_index.arguments import (
-    Reader,
+    NOT_DECLARED,
     ReadsArguments,
-    default,
+    declares_arguments,
     flag,
-    integer,
     mappings,
-    number,
     required,
     text,
     text_list,
@@ -76,20 +74,13 @@ class PlanMaintenanceOperator(ReadsArguments, BaseOperator):
     :param table_conn_id: the connection of tables whose entry names no other one.
     """
 
-    readers: ClassVar[Mapping[str, Reader]] = {
-        "table_conn_id": default(text, TableStoreHook.default_conn_name),
-        "spark_conn_id": text,
-        "tables_at_once": default(integer, 1),
-        "tables_per_task": default(integer, 1),
-        "seconds_per_task": default(number, SECONDS_PER_TASK),
-        "off_variable": default(text, OFF_VARIABLE),
-    }
     ui_color = "#f2ead0"
 
+    @declares_arguments
     def __init__(
         self,
         *,
-        config: MaintenanceConfig,
+        config: Annotated["MaintenanceConfig", NOT_DECLARED],  # noqa: UP037 - the class is not imported for parsing
         table_conn_id: str = TableStoreHook.default_conn_name,
         spark_conn_id: str | None = None,
         tables_at_once: int = 1,
@@ -100,12 +91,6 @@ class PlanMaintenanceOperator(ReadsArguments, BaseOperator):
     ) -> None:
         super().__init__(**kwargs)
         self.config = config
-        self.table_conn_id = table_conn_id
-        self.spark_conn_id = spark_conn_id
-        self.tables_at_once = tables_at_once
-        self.off_variable = off_variable
-        self.tables_per_task = tables_per_task
-        self.seconds_per_task = seconds_per_task
 
     def execute(self, context: Mapping[str, Any]) -> list[dict[str, Any]]:
         from spark_apps.maintenance.plan import as_text
@@ -231,28 +216,19 @@ class MaintainTableOperator(SparkTableOperator):
     """
 
     program = "maintain_table"
-    readers: ClassVar[Mapping[str, Reader]] = {
-        **SparkTableOperator.readers,
-        "steps": required(mappings),
-        "until": number,
-        "name": text,
-        "more_tables": default(mappings, []),
-    }
 
+    @declares_arguments
     def __init__(
         self,
         *,
-        steps: Sequence[Mapping[str, Any]],
+        steps: Annotated[Sequence[Mapping[str, Any]], mappings],
         until: float | None = None,
         name: str | None = None,
-        more_tables: Sequence[Mapping[str, Any]] = (),
+        more_tables: Annotated[Sequence[Mapping[str, Any]], mappings] = (),
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
-        self.steps = steps
-        self.until = until
         self.name = name or self.table
-        self.more_tables = more_tables
 
     def arguments(self) -> dict[str, Any]:
         more = [{"table": location, "steps": steps} for location, steps in self._tables()[1:]]

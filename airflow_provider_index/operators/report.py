@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar
+from typing import Any
 
 from airflow.sdk import BaseOperator
 
-from airflow_provider_index.arguments import Reader, ReadsArguments, default, required, text, text_list
+from airflow_provider_index.arguments import (
+    ReadsArguments,
+    declares_arguments,
+)
 from airflow_provider_index.failures import as_airflow_error
 from airflow_provider_index.hooks.table_store import TableStoreHook
 from airflow_provider_index.operators.maintenance import warehouses_of
@@ -39,18 +42,13 @@ class ReportTablesOperator(ReadsArguments, BaseOperator):
     :param table_conn_id: a connection of type ``index_table_store``.
     """
 
-    readers: ClassVar[Mapping[str, Reader]] = {
-        "tables": required(text_list),
-        "table_conn_id": default(text, TableStoreHook.default_conn_name),
-    }
     ui_color = "#f2ead0"
 
+    @declares_arguments
     def __init__(
         self, *, tables: Sequence[str] | str, table_conn_id: str = TableStoreHook.default_conn_name, **kwargs: Any
     ) -> None:
         super().__init__(**kwargs)
-        self.tables: Any = tables
-        self.table_conn_id = table_conn_id
 
     def execute(self, context: Mapping[str, Any]) -> list[dict[str, Any]]:
         """Make the report. :raises InvalidInput: if no table is named, or there is no such connection."""

@@ -3,18 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar
+from typing import Annotated, Any
 
 from airflow_provider_index.arguments import (
-    Reader,
-    default,
+    declares_arguments,
     flag_or_text,
-    integer,
     mapping,
-    required,
     rules,
-    text,
-    text_list,
 )
 from airflow_provider_index.compat import AirflowSkipException
 from airflow_provider_index.links import page_url
@@ -32,11 +27,9 @@ class PreviewRescaleOperator(TableOperator):
     rules change.
     """
 
-    readers: ClassVar[Mapping[str, Reader]] = {**TableOperator.readers, "plan": required(mapping)}
-
-    def __init__(self, *, plan: Any, **kwargs: Any) -> None:
+    @declares_arguments
+    def __init__(self, *, plan: Annotated[Any, mapping], **kwargs: Any) -> None:
         super().__init__(**kwargs)
-        self.plan = plan
 
     def work(self, context: Mapping[str, Any]) -> dict[str, Any]:
         from airflow_provider_index.maintenance.rescale_picture import RescaledPartition, markdown, svg
@@ -84,44 +77,24 @@ class BucketRescaleOperator(SparkTableOperator):
 
     program = "rescale_buckets"
     can_plan = True
-    readers: ClassVar[Mapping[str, Reader]] = {
-        **SparkTableOperator.readers,
-        "buckets": integer,
-        "bucket_rule": text,
-        "bucket_expressions": rules,
-        "add": rules,
-        "rollback": default(flag_or_text, False),
-        "partitions": text_list,
-    }
 
+    @declares_arguments
     def __init__(
         self,
         *,
         buckets: int | str | None = None,
         bucket_rule: str | None = None,
-        bucket_expressions: Expressions | None = None,
-        add: Expressions | None = None,
-        rollback: bool | str = False,
+        bucket_expressions: Annotated[Expressions | None, rules] = None,
+        add: Annotated[Expressions | None, rules] = None,
+        rollback: Annotated[bool | str, flag_or_text] = False,
         partitions: Sequence[str] | str | None = None,
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
-        self.buckets = buckets
-        self.bucket_rule = bucket_rule
-        self.bucket_expressions = bucket_expressions
-        self.add = add
-        self.rollback = rollback
-        self.partitions = partitions
 
     def arguments(self) -> dict[str, Any]:
-        given = {
-            "buckets": self.buckets,
-            "bucket_rule": self.bucket_rule,
-            "bucket_expressions": self.bucket_expressions,
-            "add": self.add,
-            "partitions": self.partitions,
-        }
-        if self.rollback is False:
+        given = super().arguments()
+        if given.pop("rollback") is False:
             return given
         beside = [name for name, value in given.items() if value is not None]
         if beside:

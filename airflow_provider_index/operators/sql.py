@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Annotated, Any
 
-from airflow_provider_index.arguments import Reader, integer, required, text, values_by_name
+from airflow_provider_index.arguments import (
+    declares_arguments,
+    values_by_name,
+)
 from airflow_provider_index.hooks.table_store import TableStoreHook
 from airflow_provider_index.operators.base import SparkTableOperator, outcome_of
 from spark_apps.storage.errors import InvalidInput, InvalidName, JobFailed, TableNotFound
@@ -40,21 +43,16 @@ class IndexSQLOperator(SparkTableOperator):
     """
 
     program = "run_sql"
-    readers: ClassVar[Mapping[str, Reader]] = {
-        "sql": required(text),
-        "parameters": values_by_name,
-        "max_rows": integer,
-        "output_path": text,
-        **{name: reader for name, reader in SparkTableOperator.readers.items() if name != "table"},
-    }
+    takes_no = frozenset({"table"})
     template_ext: Sequence[str] = (".sql",)
     template_fields_renderers = {"sql": "sql"}
 
+    @declares_arguments
     def __init__(
         self,
         *,
         sql: str,
-        parameters: Mapping[str, Any] | None = None,
+        parameters: Annotated[Mapping[str, Any] | None, values_by_name] = None,
         max_rows: int | None = None,
         output_path: str | None = None,
         table_conn_id: str = TableStoreHook.default_conn_name,
@@ -63,10 +61,6 @@ class IndexSQLOperator(SparkTableOperator):
         if "table" in kwargs:
             raise InvalidInput("IndexSQLOperator takes no table.", hint="Name the tables in the statements.")
         super().__init__(table="", table_conn_id=table_conn_id, **kwargs)
-        self.sql = sql
-        self.parameters = parameters
-        self.max_rows = max_rows
-        self.output_path = output_path
 
     def check_arguments(self) -> None:
         super().check_arguments()

@@ -6,9 +6,14 @@ Compacting is a job for Spark; what expires or brings back versions commits from
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import Annotated, Any
 
-from airflow_provider_index.arguments import Reader, choice, default, epoch, flag, integer, number, required
+from airflow_provider_index.arguments import (
+    choice,
+    declares_arguments,
+    epoch,
+    required,
+)
 from airflow_provider_index.identity import transaction_id
 from airflow_provider_index.operators.base import IndexOperator, SparkTableOperator, TableOperator
 from spark_apps.timeline.limits import RETAIN_SECONDS, RETAIN_VERSIONS
@@ -24,14 +29,13 @@ class CompactTableOperator(SparkTableOperator):
 
     program = "compact_index"
     stageable = "alone"
-    readers: ClassVar[Mapping[str, Reader]] = {**SparkTableOperator.readers, "mode": _MODE}
 
-    def __init__(self, *, mode: str = "quick", **kwargs: Any) -> None:
+    @declares_arguments
+    def __init__(self, *, mode: Annotated[str, _MODE] = "quick", **kwargs: Any) -> None:
         super().__init__(**kwargs)
-        self.mode = mode
 
     def arguments(self) -> dict[str, Any]:
-        return {"name": None, "mode": self.mode}
+        return {"name": None, **super().arguments()}
 
 
 class CompactIndexOperator(IndexOperator):
@@ -42,14 +46,10 @@ class CompactIndexOperator(IndexOperator):
 
     program = "compact_index"
     stageable = "alone"
-    readers: ClassVar[Mapping[str, Reader]] = {**IndexOperator.readers, "mode": _MODE}
 
-    def __init__(self, *, mode: str = "quick", **kwargs: Any) -> None:
+    @declares_arguments
+    def __init__(self, *, mode: Annotated[str, _MODE] = "quick", **kwargs: Any) -> None:
         super().__init__(**kwargs)
-        self.mode = mode
-
-    def arguments(self) -> dict[str, Any]:
-        return {"name": self.index, "mode": self.mode}
 
 
 # --- Operators that expire old versions and go back to an earlier one -----------------------------------------------
@@ -68,16 +68,7 @@ class CleanTableOperator(TableOperator):
     :param plan_only: return what would be deleted, and delete nothing.
     """
 
-    readers: ClassVar[Mapping[str, Reader]] = {
-        **TableOperator.readers,
-        "retain_versions": default(integer, RETAIN_VERSIONS),
-        "retain_hours": default(number, RETAIN_SECONDS / 3600),
-        "published_log": default(flag, False),
-        "query_log": default(flag, False),
-        "tombstones": default(flag, False),
-        "plan_only": default(flag, False),
-    }
-
+    @declares_arguments
     def __init__(
         self,
         *,
@@ -90,12 +81,6 @@ class CleanTableOperator(TableOperator):
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
-        self.retain_versions = retain_versions
-        self.retain_hours = retain_hours
-        self.published_log = published_log
-        self.query_log = query_log
-        self.tombstones = tombstones
-        self.plan_only = plan_only
 
     def inputs(self) -> dict[str, Any]:
         more = {name: True for name in ("published_log", "query_log", "tombstones") if getattr(self, name)}
@@ -134,16 +119,9 @@ class RestoreTableOperator(TableOperator):
     :param window: epoch of a stop-write window over the whole table, if one is held.
     """
 
-    readers: ClassVar[Mapping[str, Reader]] = {
-        **TableOperator.readers,
-        "version": required(integer),
-        "window": epoch,
-    }
-
-    def __init__(self, *, version: int | str, window: int | str | None = None, **kwargs: Any) -> None:
+    @declares_arguments
+    def __init__(self, *, version: int | str, window: Annotated[int | str | None, epoch] = None, **kwargs: Any) -> None:
         super().__init__(**kwargs)
-        self.version: Any = version
-        self.window: Any = window
 
     def inputs(self) -> dict[str, Any]:
         return {**super().inputs(), "restore": self.version, "window": self.window}

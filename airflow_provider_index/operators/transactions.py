@@ -7,9 +7,14 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Annotated, Any
 
-from airflow_provider_index.arguments import Reader, default, epoch, mapping, number, required, some_texts, text_list
+from airflow_provider_index.arguments import (
+    declares_arguments,
+    epoch,
+    mapping,
+    some_texts,
+)
 from airflow_provider_index.compat import AirflowFailException
 from airflow_provider_index.identity import make_id, round_of
 from airflow_provider_index.operators.base import TableOperator
@@ -42,28 +47,17 @@ class BeginTransactionOperator(TableOperator):
     first try began. A cleared task begins a new attempt and ends the earlier one by a commit.
     """
 
-    readers: ClassVar[Mapping[str, Reader]] = {
-        **TableOperator.readers,
-        "stages": default(text_list, []),
-        "partitions": some_texts,
-        "window": epoch,
-        "patience": default(number, PATIENCE),
-    }
-
+    @declares_arguments
     def __init__(
         self,
         *,
         stages: Sequence[str] = (),
-        partitions: Sequence[str] | None = None,
-        window: int | str | None = None,
+        partitions: Annotated[Sequence[str] | None, some_texts] = None,
+        window: Annotated[int | str | None, epoch] = None,
         patience: float = PATIENCE,
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
-        self.stages = stages
-        self.partitions = partitions
-        self.window: Any = window
-        self.patience = patience
 
     def inputs(self) -> dict[str, Any]:
         return {
@@ -143,11 +137,9 @@ class BeginTransactionOperator(TableOperator):
 
 
 class _OfTransaction(TableOperator):
-    readers: ClassVar[Mapping[str, Reader]] = {**TableOperator.readers, "transaction": mapping}
-
-    def __init__(self, *, transaction: Any, **kwargs: Any) -> None:
+    @declares_arguments
+    def __init__(self, *, transaction: Annotated[Any | None, mapping], **kwargs: Any) -> None:
         super().__init__(**kwargs)
-        self.transaction = transaction
 
     def inputs(self) -> dict[str, Any]:
         return {**super().inputs(), "transaction": self.transaction}
@@ -159,7 +151,9 @@ class CommitTransactionOperator(_OfTransaction):
     :param transaction: what :class:`BeginTransactionOperator` returned.
     """
 
-    readers: ClassVar[Mapping[str, Reader]] = {**_OfTransaction.readers, "transaction": required(mapping)}
+    @declares_arguments
+    def __init__(self, *, transaction: Annotated[Any, mapping], **kwargs: Any) -> None:
+        super().__init__(transaction=transaction, **kwargs)
 
     def work(self, context: Mapping[str, Any]) -> dict[str, Any]:
         from spark_apps.timeline.transactions import find_receipt

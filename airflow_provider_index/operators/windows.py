@@ -5,19 +5,15 @@ from __future__ import annotations
 import itertools
 import time
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Annotated, Any
 
 from airflow.sdk import BaseOperator
 
 from airflow_provider_index.arguments import (
-    Reader,
     ReadsArguments,
-    default,
+    declares_arguments,
     epoch,
-    number,
-    required,
     some_texts,
-    text,
 )
 from airflow_provider_index.failures import as_airflow_error, read_error
 from airflow_provider_index.hooks.table_store import TableStoreHook
@@ -82,21 +78,11 @@ class OpenStopWriteWindowOperator(TableOperator):
     :param poll_interval: seconds between two checks while it waits.
     """
 
-    readers: ClassVar[Mapping[str, Reader]] = {
-        **TableOperator.readers,
-        "partitions": some_texts,
-        "seconds": default(number, WINDOW_SECONDS),
-        "at_most": number,
-        "holder": text,
-        "drain_seconds": number,
-        "wait_seconds": number,
-        "poll_interval": default(number, 5.0),
-    }
-
+    @declares_arguments
     def __init__(
         self,
         *,
-        partitions: Sequence[str] | None = None,
+        partitions: Annotated[Sequence[str] | None, some_texts] = None,
         seconds: float = WINDOW_SECONDS,
         at_most: float | None = None,
         holder: str | None = None,
@@ -106,13 +92,6 @@ class OpenStopWriteWindowOperator(TableOperator):
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
-        self.wait_seconds = wait_seconds
-        self.poll_interval = poll_interval
-        self.partitions: Any = partitions
-        self.seconds = seconds
-        self.at_most = at_most
-        self.holder = holder
-        self.drain_seconds = drain_seconds
 
     def check_arguments(self) -> None:
         super().check_arguments()
@@ -229,11 +208,9 @@ class CloseStopWriteWindowOperator(TableOperator):
     :param window: the epoch that :class:`OpenStopWriteWindowOperator` returned.
     """
 
-    readers: ClassVar[Mapping[str, Reader]] = {**TableOperator.readers, "window": required(epoch)}
-
-    def __init__(self, *, window: int | str, **kwargs: Any) -> None:
+    @declares_arguments
+    def __init__(self, *, window: Annotated[int | str, epoch], **kwargs: Any) -> None:
         super().__init__(**kwargs)
-        self.window: Any = window
 
     def inputs(self) -> dict[str, Any]:
         return {**super().inputs(), "close": self.window}
@@ -272,25 +249,18 @@ class EndExpiredWindowsOperator(ReadsArguments, BaseOperator):
     :param table_conn_id: the connection whose warehouse is checked.
     """
 
-    readers: ClassVar[Mapping[str, Reader]] = {
-        "tables": some_texts,
-        "silent_seconds": number,
-        "table_conn_id": default(text, TableStoreHook.default_conn_name),
-    }
     ui_color = "#dcecf5"
 
+    @declares_arguments
     def __init__(
         self,
         *,
-        tables: Sequence[str] | None = None,
+        tables: Annotated[Sequence[str] | None, some_texts] = None,
         silent_seconds: float | None = 3600.0,
         table_conn_id: str = TableStoreHook.default_conn_name,
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
-        self.tables = tables
-        self.silent_seconds = silent_seconds
-        self.table_conn_id = table_conn_id
 
     def execute(self, context: Mapping[str, Any]) -> dict[str, list[dict[str, Any]]]:
         """End in every table, once, what was left open."""

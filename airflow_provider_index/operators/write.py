@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Annotated, Any
 
 from airflow_provider_index.arguments import (
     Reader,
     choice,
+    declares_arguments,
     default,
     each,
     flag,
@@ -32,15 +33,9 @@ if TYPE_CHECKING:
 REPEATED = DELETE_REPEATED_KEYS.name
 OPERATIONS = (UPSERT.name, INSERT.name, DELETE.name, INSERT_OVERWRITE.name, REPEATED)
 
-_BATCH: dict[str, Reader] = {
-    "operation": required(choice(*OPERATIONS)),
-    "sql": text,
-    "deleted": text,
-    "where": text,
-    "until": text,
-    "parameters": values_by_name,
-    "partitions": text_list,
-}
+BATCH = ("operation", "sql", "deleted", "where", "until", "parameters", "partitions")
+"""The arguments of one write, which a batch may have as well."""
+
 _CREATE: dict[str, Reader] = {
     "schema": text,
     "record_key": required(text_list),
@@ -60,6 +55,11 @@ _CREATE: dict[str, Reader] = {
     "source_options": texts_by_name,
     "publish": text_list,
 }
+
+
+def batch(name: str, given: Any) -> dict[str, Any] | None:
+    """Return one of several writes, or ``None``: some of the arguments in :data:`BATCH`."""
+    return members(**{argument: WriteTableOperator.readers[argument] for argument in BATCH})(name, given)
 
 
 class WriteTableOperator(SparkTableOperator):
@@ -103,53 +103,29 @@ class WriteTableOperator(SparkTableOperator):
 
     program = "write_table"
     stageable = "rows"
-    readers: ClassVar[Mapping[str, Reader]] = {
-        **SparkTableOperator.readers,
-        **_BATCH,
-        "source": text_list,
-        "format": required(text),
-        "options": texts_by_name,
-        "schema": text,
-        "create": members(**_CREATE),
-        "batches": each(members(**_BATCH)),
-        "leave_indexes": default(text_list, []),
-    }
     template_fields_renderers = {"sql": "sql", "create": "json", "options": "json", "batches": "json"}
 
+    @declares_arguments
     def __init__(
         self,
         *,
-        operation: str = "upsert",
+        operation: Annotated[str, required(choice(*OPERATIONS))] = "upsert",
         source: str | Sequence[str] | None = None,
-        format: str = "parquet",
-        options: Mapping[str, Any] | None = None,
+        format: Annotated[str, required(text)] = "parquet",
+        options: Annotated[Mapping[str, Any] | None, texts_by_name] = None,
         schema: str | None = None,
         sql: str | None = None,
         deleted: str | None = None,
         where: str | None = None,
         until: str | None = None,
-        parameters: Mapping[str, Any] | None = None,
+        parameters: Annotated[Mapping[str, Any] | None, values_by_name] = None,
         partitions: Sequence[str] | None = None,
-        create: Mapping[str, Any] | None = None,
-        batches: Sequence[Mapping[str, Any]] | None = None,
+        create: Annotated[Mapping[str, Any] | None, members(**_CREATE)] = None,
+        batches: Annotated[Sequence[Mapping[str, Any]] | None, each(batch)] = None,
         leave_indexes: Sequence[str] = (),
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
-        self.operation = operation
-        self.source = source
-        self.format = format
-        self.options = options
-        self.schema = schema
-        self.sql = sql
-        self.deleted = deleted
-        self.where = where
-        self.until = until
-        self.parameters = parameters
-        self.partitions = partitions
-        self.create = create
-        self.batches = batches
-        self.leave_indexes = leave_indexes
 
     @property
     def indexes_to_leave(self) -> Sequence[str]:
@@ -166,15 +142,9 @@ class WriteTableOperator(SparkTableOperator):
                 "Indexes kept with the data can be left to others only where these are committed with the rows.",
                 hint="Leave 'leave_indexes' out, or put the task into an index_transaction.",
             )
-        shared = {
-            "operation": self.operation,
-            "sql": self.sql,
-            "deleted": self.deleted,
-            "where": self.where,
-            "parameters": self.parameters,
-            "partitions": self.partitions,
-            **({} if self.until is None else {"until": self.until}),
-        }
+        # Without one, a task's transaction is named as before there was an "until".
+        of_all = (name for name in BATCH if name != "until" or self.until is not None)
+        shared = {name: getattr(self, name) for name in of_all}
         batches = [{**shared, **batch} for batch in self.batches] if self.batches is not None else [shared]
         for batch in () if self.takes_over else batches:
             self._check(batch)
@@ -286,44 +256,20 @@ class RegisterTableOperator(SparkTableOperator):
     """
 
     program = "register_table"
-    readers: ClassVar[Mapping[str, Reader]] = {
-        **SparkTableOperator.readers,
-        "format": required(choice("parquet", "orc", "json", "csv", "delta", "iceberg")),
-        "schema": text,
-        "options": texts_by_name,
-        "index_root": text,
-        "name": text,
-        "record_key": default(text_list, []),
-    }
 
+    @declares_arguments
     def __init__(
         self,
         *,
-        format: str = "parquet",
+        format: Annotated[str, required(choice("parquet", "orc", "json", "csv", "delta", "iceberg"))] = "parquet",
         schema: str | None = None,
-        options: Mapping[str, Any] | None = None,
+        options: Annotated[Mapping[str, Any] | None, texts_by_name] = None,
         index_root: str | None = None,
         name: str | None = None,
         record_key: Sequence[str] = (),
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
-        self.format = format
-        self.schema = schema
-        self.options = options
-        self.index_root = index_root
-        self.name = name
-        self.record_key = record_key
-
-    def arguments(self) -> dict[str, Any]:
-        return {
-            "format": self.format,
-            "schema": self.schema,
-            "options": self.options,
-            "index_root": self.index_root,
-            "name": self.name,
-            "record_key": self.record_key,
-        }
 
     def jobs_store(self) -> Store | None:
         """Return where the log is or will be, which is never inside the source."""

@@ -8,22 +8,17 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping, Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Annotated, Any
 
 from airflow.sdk import BaseSensorOperator, PokeReturnValue
 
 from airflow_provider_index.arguments import (
-    Reader,
+    NOT_DECLARED,
     ReadsArguments,
-    default,
+    declares_arguments,
     epoch,
-    flag,
     index_states,
-    integer,
-    number,
-    required,
     some_texts,
-    text,
     values_by_name,
 )
 from airflow_provider_index.compat import AirflowSensorTimeout, conf, with_documentation
@@ -47,27 +42,21 @@ class TimelineSensor(MaskedFields, ReadsArguments, BaseSensorOperator):
     :param poke_interval: seconds between two checks.
     """
 
-    readers: ClassVar[Mapping[str, Reader]] = {
-        "table": required(text),
-        "table_conn_id": default(text, TableStoreHook.default_conn_name),
-        "deferrable": required(flag),
-    }
     # Airflow asks for it before the task runs.
     not_templates = frozenset({"deferrable"})
     ui_color = "#e3f2e6"
 
+    @declares_arguments
     def __init__(
         self,
         *,
         table: str,
         table_conn_id: str = TableStoreHook.default_conn_name,
         deferrable: bool | None = None,
-        poke_interval: float = 15,
+        poke_interval: Annotated[float, NOT_DECLARED] = 15,
         **kwargs: Any,
     ) -> None:
         super().__init__(poke_interval=poke_interval, **with_documentation(type(self), kwargs))
-        self.table = table
-        self.table_conn_id = table_conn_id
         self.deferrable = (
             conf.getboolean("operators", "default_deferrable", fallback=False) if deferrable is None else deferrable
         )
@@ -150,25 +139,16 @@ class TableCommitSensor(TimelineSensor):
     :param partition: only commits that wrote into this partition, as a path (``dt=2024-11-11``).
     """
 
-    readers: ClassVar[Mapping[str, Reader]] = {
-        **TimelineSensor.readers,
-        "after_version": integer,
-        "operations": some_texts,
-        "partition": text,
-    }
-
+    @declares_arguments
     def __init__(
         self,
         *,
         after_version: int | str | None = None,
-        operations: Sequence[str] | None = None,
+        operations: Annotated[Sequence[str] | None, some_texts] = None,
         partition: str | None = None,
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
-        self.after_version: Any = after_version
-        self.operations: Any = operations
-        self.partition = partition
 
     def trigger(self, context: Mapping[str, Any], **shared: Any) -> TimelineTrigger:
         from airflow_provider_index.triggers.timeline import TableCommitTrigger
@@ -205,25 +185,16 @@ class WritersDrainedSensor(TimelineSensor):
     :param silent_seconds: writers without a sign of life for this many seconds are ended by a commit at once.
     """
 
-    readers: ClassVar[Mapping[str, Reader]] = {
-        **TimelineSensor.readers,
-        "window": required(epoch),
-        "patience": number,
-        "silent_seconds": default(number, SILENT_WRITER_SECONDS),
-    }
-
+    @declares_arguments
     def __init__(
         self,
         *,
-        window: int | str,
+        window: Annotated[int | str, epoch],
         patience: float | None = None,
         silent_seconds: float = SILENT_WRITER_SECONDS,
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
-        self.window: Any = window
-        self.patience = patience
-        self.silent_seconds = silent_seconds
 
     def trigger(self, context: Mapping[str, Any], **shared: Any) -> TimelineTrigger:
         from airflow_provider_index.triggers.timeline import WritersDrainedTrigger
@@ -242,20 +213,16 @@ class IndexFreshnessSensor(TimelineSensor):
     :param within_commits: how many commits of the table the index may lag behind.
     """
 
-    readers: ClassVar[Mapping[str, Reader]] = {
-        **TimelineSensor.readers,
-        "index": required(text),
-        "partitions": some_texts,
-        "within_commits": default(integer, 0),
-    }
-
+    @declares_arguments
     def __init__(
-        self, *, index: str, partitions: Sequence[str] | None = None, within_commits: int = 0, **kwargs: Any
+        self,
+        *,
+        index: str,
+        partitions: Annotated[Sequence[str] | None, some_texts] = None,
+        within_commits: int = 0,
+        **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
-        self.index = index
-        self.partitions: Any = partitions
-        self.within_commits = within_commits
 
     def trigger(self, context: Mapping[str, Any], **shared: Any) -> TimelineTrigger:
         from airflow_provider_index.triggers.timeline import IndexFreshnessTrigger
@@ -279,28 +246,17 @@ class TableRowSensor(TimelineSensor):
         that needs it fails the task without it.
     """
 
-    readers: ClassVar[Mapping[str, Reader]] = {
-        **TimelineSensor.readers,
-        "where": required(text),
-        "parameters": values_by_name,
-        "at_least": default(integer, 1),
-        "time_zone": text,
-    }
-
+    @declares_arguments
     def __init__(
         self,
         *,
         where: str,
-        parameters: Mapping[str, Any] | None = None,
+        parameters: Annotated[Mapping[str, Any] | None, values_by_name] = None,
         at_least: int = 1,
         time_zone: str | None = None,
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
-        self.where = where
-        self.parameters = parameters
-        self.at_least = at_least
-        self.time_zone = time_zone
 
     def trigger(self, context: Mapping[str, Any], **shared: Any) -> TimelineTrigger:
         from airflow_provider_index.triggers.timeline import TableRowTrigger
@@ -317,16 +273,11 @@ class IndexStateSensor(TimelineSensor):
     :param states: ``creating``, ``active``, ``disabled``, or ``absent`` for an index that does not exist.
     """
 
-    readers: ClassVar[Mapping[str, Reader]] = {
-        **TimelineSensor.readers,
-        "index": required(text),
-        "states": default(index_states, ["active"]),
-    }
-
-    def __init__(self, *, index: str, states: Sequence[str] = ("active",), **kwargs: Any) -> None:
+    @declares_arguments
+    def __init__(
+        self, *, index: str, states: Annotated[Sequence[str], index_states] = ("active",), **kwargs: Any
+    ) -> None:
         super().__init__(**kwargs)
-        self.index = index
-        self.states: Any = states
 
     def trigger(self, context: Mapping[str, Any], **shared: Any) -> TimelineTrigger:
         from airflow_provider_index.triggers.timeline import IndexStateTrigger
@@ -350,18 +301,15 @@ class StopWriteWindowClosedSensor(TimelineSensor):
     Returns ``{"version"}``, the table's newest version at that time.
     """
 
-    readers: ClassVar[Mapping[str, Reader]] = {
-        **TimelineSensor.readers,
-        "partitions": some_texts,
-        "window": epoch,
-    }
-
+    @declares_arguments
     def __init__(
-        self, *, partitions: Sequence[str] | None = None, window: int | str | None = None, **kwargs: Any
+        self,
+        *,
+        partitions: Annotated[Sequence[str] | None, some_texts] = None,
+        window: Annotated[int | str | None, epoch] = None,
+        **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
-        self.partitions: Any = partitions
-        self.window: Any = window
 
     def trigger(self, context: Mapping[str, Any], **shared: Any) -> TimelineTrigger:
         from airflow_provider_index.triggers.timeline import WindowsClosedTrigger

@@ -14,13 +14,13 @@ import time
 from collections import deque
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 from airflow.sdk.exceptions import AirflowRuntimeError
 from airflow.triggers.base import BaseEventTrigger, TriggerEvent
 
 from airflow_provider_index import metrics
-from airflow_provider_index.arguments import integer, number, required, some_texts, text
+from airflow_provider_index.arguments import SerializesArguments, declares_arguments, some_texts
 from airflow_provider_index.assets import commit_event
 from airflow_provider_index.compat import ask_supervisor
 from airflow_provider_index.conditions import changes_rows, touches
@@ -40,7 +40,7 @@ _SETTLED_SECONDS = 10.0
 _LONGEST_PAUSE = 300.0
 
 
-class TableEventTrigger(BaseEventTrigger):
+class TableEventTrigger(SerializesArguments, BaseEventTrigger):
     """Base class of both: looks at a table from time to time, sends what is new, and notes how far that went.
 
     A table that is not there is waited for. So is a store that does not answer: looks become rarer, up to one in five
@@ -54,36 +54,21 @@ class TableEventTrigger(BaseEventTrigger):
     before_all: ClassVar[Any] = None
     """The mark that everything of a table made later is behind."""
 
+    @declares_arguments
     def __init__(
         self, *, table: str, table_conn_id: str = TableStoreHook.default_conn_name, poll_interval: float = 15.0
     ) -> None:
         super().__init__()
-        self.table = required(text)("table", table)
-        self.table_conn_id = required(text)("table_conn_id", table_conn_id)
-        self.poll_interval = required(number)("poll_interval", poll_interval)
         if not self.poll_interval:
             raise InvalidInput("poll_interval is 0.", hint="Give seconds above 0.")
 
     # --- what a trigger of its own says -----------------------------------------------------------------------
-
-    def serialized_arguments(self) -> dict[str, Any]:
-        """Return arguments beside those of this class."""
-        return {}
 
     def new_events(self, mark: Any) -> tuple[list[dict[str, Any]], Any]:
         """Return payloads of what is new since ``mark`` (``None`` at the very first look), and the mark behind them."""
         raise NotImplementedError
 
     # --- what they share --------------------------------------------------------------------------------------
-
-    def serialize(self) -> tuple[str, dict[str, Any]]:
-        kind = type(self)
-        return f"{kind.__module__}.{kind.__qualname__}", {
-            "table": self.table,
-            "table_conn_id": self.table_conn_id,
-            "poll_interval": self.poll_interval,
-            **self.serialized_arguments(),
-        }
 
     async def run(self) -> AsyncIterator[TriggerEvent]:
         memory = _Memory(self)
@@ -150,6 +135,12 @@ class TableEventTrigger(BaseEventTrigger):
         return self._timeline
 
 
+def _operations(name: str, given: Any) -> list[str] | None:
+    """Return names in one order: equal watchers are known by their arguments."""
+    named = some_texts(name, given)
+    return None if named is None else sorted(named)
+
+
 class CommitEventTrigger(TableEventTrigger):
     """Fires once for every commit of a table.
 
@@ -168,22 +159,16 @@ class CommitEventTrigger(TableEventTrigger):
     kind = "commit"
     before_all = -1
 
+    @declares_arguments
     def __init__(
         self,
         *,
-        operations: Sequence[str] | None = None,
+        operations: Annotated[Sequence[str] | None, _operations] = None,
         partition: str | None = None,
         after_version: int | None = None,
         **shared: Any,
     ) -> None:
         super().__init__(**shared)
-        named = some_texts("operations", operations)
-        self.operations = None if named is None else sorted(named)
-        self.partition = text("partition", partition)
-        self.after_version = integer("after_version", after_version)
-
-    def serialized_arguments(self) -> dict[str, Any]:
-        return {"operations": self.operations, "partition": self.partition, "after_version": self.after_version}
 
     def new_events(self, mark: Any) -> tuple[list[dict[str, Any]], Any]:
         timeline = self.timeline()
@@ -226,12 +211,9 @@ class SourceEventTrigger(TableEventTrigger):
 
     kind = "source"
 
+    @declares_arguments
     def __init__(self, *, partition: str | None = None, **shared: Any) -> None:
         super().__init__(**shared)
-        self.partition = text("partition", partition)
-
-    def serialized_arguments(self) -> dict[str, Any]:
-        return {"partition": self.partition}
 
     def connect(self) -> None:
         super().connect()

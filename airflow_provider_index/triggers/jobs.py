@@ -9,11 +9,11 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Mapping
 from functools import partial
-from typing import Any
+from typing import Annotated, Any
 
 from airflow.triggers.base import BaseTrigger, TriggerEvent
 
-from airflow_provider_index.arguments import mapping, number, required
+from airflow_provider_index.arguments import SerializesArguments, declares_arguments, mapping, required
 from airflow_provider_index.compat import ask_supervisor, left_by_its_task
 from airflow_provider_index.hooks.table_store import TableStoreHook
 from airflow_provider_index.submission import JobWatch, Submission, cancel
@@ -31,7 +31,11 @@ _ENDING: set[asyncio.Future[None]] = set()
 """Jobs that are being ended: the event loop alone would not keep them."""
 
 
-class JobTrigger(BaseTrigger):
+def _submission(name: str, given: Any) -> Submission:
+    return Submission.from_dict(required(mapping)(name, given))
+
+
+class JobTrigger(SerializesArguments, BaseTrigger):
     """Fires once, when a job has ended, is taken for dead, or its time is over.
 
     Its event is ``{"status": "done" | "dead" | "timeout"}``, or ``{"status": "error", "error": …}``.
@@ -40,17 +44,12 @@ class JobTrigger(BaseTrigger):
     :param poll_interval: seconds between two looks at most; at first it looks every second.
     """
 
-    def __init__(self, *, submission: Mapping[str, Any], poll_interval: float) -> None:
+    @declares_arguments
+    def __init__(self, *, submission: Annotated[Mapping[str, Any], _submission], poll_interval: float) -> None:
         super().__init__()
-        self.submission = Submission.from_dict(required(mapping)("submission", submission))
-        self.poll_interval = required(number)("poll_interval", poll_interval)
 
-    def serialize(self) -> tuple[str, dict[str, Any]]:
-        kind = type(self)
-        return f"{kind.__module__}.{kind.__qualname__}", {
-            "submission": self.submission.to_dict(),
-            "poll_interval": self.poll_interval,
-        }
+    def serialized_arguments(self) -> dict[str, Any]:
+        return {**super().serialized_arguments(), "submission": self.submission.to_dict()}
 
     async def run(self) -> AsyncIterator[TriggerEvent]:
         """Wait for the end of the job, and tell of it once."""

@@ -8,12 +8,18 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator
-from typing import Any
+from collections.abc import AsyncIterator, Sequence
+from typing import Annotated, Any
 
 from airflow.triggers.base import BaseTrigger, TriggerEvent
 
-from airflow_provider_index.arguments import index_states, integer, number, required, some_texts, text
+from airflow_provider_index.arguments import (
+    NOT_DECLARED,
+    SerializesArguments,
+    declares_arguments,
+    index_states,
+    some_texts,
+)
 from airflow_provider_index.compat import ask_supervisor
 from airflow_provider_index.conditions import (
     index_fresh,
@@ -30,7 +36,7 @@ from spark_apps.storage.store import Store
 from spark_apps.timeline.log import Timeline
 
 
-class TimelineTrigger(BaseTrigger):
+class TimelineTrigger(SerializesArguments, BaseTrigger):
     """Asks :meth:`evaluate` until it answers, then fires once.
 
     Its event is ``{"status": "done", "value": …}``, ``{"status": "timeout"}``, or ``{"status": "error",
@@ -42,30 +48,13 @@ class TimelineTrigger(BaseTrigger):
     :param poll_interval: seconds between two checks.
     """
 
+    @declares_arguments
     def __init__(self, *, table: str, table_conn_id: str, poll_interval: float, deadline: float) -> None:
         super().__init__()
-        self.table = required(text)("table", table)
-        self.table_conn_id = required(text)("table_conn_id", table_conn_id)
-        self.poll_interval = required(number)("poll_interval", poll_interval)
-        self.deadline = required(number)("deadline", deadline)
 
     def evaluate(self, timeline: Timeline) -> Any:
         """Return what was waited for, or ``None`` if it is not there yet."""
         raise NotImplementedError
-
-    def serialized_arguments(self) -> dict[str, Any]:
-        """Return arguments beside those of this class."""
-        return {}
-
-    def serialize(self) -> tuple[str, dict[str, Any]]:
-        kind = type(self)
-        return f"{kind.__module__}.{kind.__qualname__}", {
-            "table": self.table,
-            "table_conn_id": self.table_conn_id,
-            "poll_interval": self.poll_interval,
-            "deadline": self.deadline,
-            **self.serialized_arguments(),
-        }
 
     async def run(self) -> AsyncIterator[TriggerEvent]:
         key = ("timeline", self.table, self.table_conn_id)
@@ -121,21 +110,20 @@ class TableCommitTrigger(TimelineTrigger):
     :param operations: and ``partition``: as of the sensor.
     """
 
+    @declares_arguments
     def __init__(
         self,
         *,
         after: int,
-        log: str | None = None,
-        operations: list[str] | None = None,
+        log: Annotated[str | None, NOT_DECLARED] = None,
+        operations: Annotated[Sequence[str] | None, some_texts] = None,
         partition: str | None = None,
         **shared: Any,
     ) -> None:
         super().__init__(**shared)
-        self.after = required(integer)("after", after)
+        # A trigger's own "log" is where its lines go.
         self.log_identity = log
-        self.operations = some_texts("operations", operations)
-        self.partition = text("partition", partition)
-        self._looked = self.after
+        self._looked: int = self.after
         self._looked_at = log
 
     def evaluate(self, timeline: Timeline) -> dict[str, Any] | None:
@@ -147,12 +135,7 @@ class TableCommitTrigger(TimelineTrigger):
         return commit
 
     def serialized_arguments(self) -> dict[str, Any]:
-        return {
-            "after": self.after,
-            "log": self.log_identity,
-            "operations": self.operations,
-            "partition": self.partition,
-        }
+        return {**super().serialized_arguments(), "log": self.log_identity}
 
 
 class WritersDrainedTrigger(TimelineTrigger):
@@ -165,18 +148,13 @@ class WritersDrainedTrigger(TimelineTrigger):
     :param silent_seconds: as of the sensor.
     """
 
+    @declares_arguments
     def __init__(self, *, epoch: int, silent_seconds: float, abort_at: float | None = None, **shared: Any) -> None:
         super().__init__(**shared)
-        self.epoch = required(integer)("epoch", epoch)
-        self.silent_seconds = required(number)("silent_seconds", silent_seconds)
-        self.abort_at = number("abort_at", abort_at)
 
     def evaluate(self, timeline: Timeline) -> dict[str, Any] | None:
         late = self.abort_at is not None and time.time() >= self.abort_at
         return writers_drained(timeline, self.epoch, silent_seconds=self.silent_seconds, then_abort=late)
-
-    def serialized_arguments(self) -> dict[str, Any]:
-        return {"epoch": self.epoch, "silent_seconds": self.silent_seconds, "abort_at": self.abort_at}
 
 
 class IndexFreshnessTrigger(TimelineTrigger):
@@ -185,34 +163,30 @@ class IndexFreshnessTrigger(TimelineTrigger):
     :param partitions: and ``within_commits``: as of the sensor.
     """
 
+    @declares_arguments
     def __init__(
-        self, *, index: str, partitions: list[str] | None = None, within_commits: int = 0, **shared: Any
+        self,
+        *,
+        index: str,
+        partitions: Annotated[Sequence[str] | None, some_texts] = None,
+        within_commits: int = 0,
+        **shared: Any,
     ) -> None:
         super().__init__(**shared)
-        self.index = required(text)("index", index)
-        self.partitions = some_texts("partitions", partitions)
-        self.within_commits = required(integer)("within_commits", within_commits)
 
     def evaluate(self, timeline: Timeline) -> dict[str, Any] | None:
         return index_fresh(timeline, self.index, partitions=self.partitions, within_commits=self.within_commits)
-
-    def serialized_arguments(self) -> dict[str, Any]:
-        return {"index": self.index, "partitions": self.partitions, "within_commits": self.within_commits}
 
 
 class IndexStateTrigger(TimelineTrigger):
     """Fires once an index is in one of the states; see :func:`airflow_provider_index.conditions.index_in_state`."""
 
-    def __init__(self, *, index: str, states: list[str], **shared: Any) -> None:
+    @declares_arguments
+    def __init__(self, *, index: str, states: Annotated[Sequence[str], index_states], **shared: Any) -> None:
         super().__init__(**shared)
-        self.index = required(text)("index", index)
-        self.states = required(index_states)("states", states)
 
     def evaluate(self, timeline: Timeline) -> dict[str, Any] | None:
         return index_in_state(timeline, self.index, self.states)
-
-    def serialized_arguments(self) -> dict[str, Any]:
-        return {"index": self.index, "states": self.states}
 
 
 class TableRowTrigger(TimelineTrigger):
@@ -221,17 +195,12 @@ class TableRowTrigger(TimelineTrigger):
     :param where: and ``at_least`` and ``time_zone``: as of the sensor.
     """
 
+    @declares_arguments
     def __init__(self, *, where: str, at_least: int = 1, time_zone: str | None = None, **shared: Any) -> None:
         super().__init__(**shared)
-        self.where = required(text)("where", where)
-        self.at_least = required(integer)("at_least", at_least)
-        self.time_zone = text("time_zone", time_zone)
 
     def evaluate(self, timeline: Timeline) -> dict[str, Any] | None:
         return rows_match(timeline, self.where, self.at_least, self.time_zone)
-
-    def serialized_arguments(self) -> dict[str, Any]:
-        return {"where": self.where, "at_least": self.at_least, "time_zone": self.time_zone}
 
 
 class WindowsClosedTrigger(TimelineTrigger):
@@ -242,13 +211,15 @@ class WindowsClosedTrigger(TimelineTrigger):
     :param epoch: wait for the window of this epoch only.
     """
 
-    def __init__(self, *, partitions: list[str] | None = None, epoch: int | None = None, **shared: Any) -> None:
+    @declares_arguments
+    def __init__(
+        self,
+        *,
+        partitions: Annotated[Sequence[str] | None, some_texts] = None,
+        epoch: int | None = None,
+        **shared: Any,
+    ) -> None:
         super().__init__(**shared)
-        self.partitions = some_texts("partitions", partitions)
-        self.epoch = integer("epoch", epoch)
 
     def evaluate(self, timeline: Timeline) -> dict[str, Any] | None:
         return windows_closed(timeline, partitions=self.partitions, epoch=self.epoch)
-
-    def serialized_arguments(self) -> dict[str, Any]:
-        return {"partitions": self.partitions, "epoch": self.epoch}

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import pytest
 
 from airflow_provider_index.arguments import (
+    NOT_DECLARED,
     Reader,
+    SerializesArguments,
     choice,
+    declares_arguments,
     default,
     epoch,
     flag,
@@ -118,3 +122,56 @@ def test_no_error_repeats_what_a_mapping_holds(reader: Reader) -> None:
 def test_plain_is_what_needs_no_running_task() -> None:
     assert all(map(is_plain, [None, 1, "a", ["a", {"b": ("c",)}], Path("a"), {"{{ key }}": 1}]))
     assert not any(map(is_plain, ["{{ a }}", ["{% if a %}"], {"a": ["{# a #}"]}, lambda: 1]))
+
+
+class Declaring(SerializesArguments):
+    @declares_arguments
+    def __init__(
+        self,
+        *,
+        columns: Sequence[str],
+        window: Annotated[int | str | None, epoch] = None,
+        fail: bool = True,
+        silent: float | None = 60.0,
+        own: Annotated[object, NOT_DECLARED] = None,
+    ) -> None:
+        self.other = own
+
+
+class DeclaringMore(Declaring):
+    @declares_arguments
+    def __init__(self, *, rows: int | str = 8, **more: Any) -> None:
+        super().__init__(**more)
+
+
+@pytest.mark.parametrize(
+    ("given", "kept"),
+    [
+        ({"columns": "a"}, {"columns": ["a"], "window": None, "fail": True, "silent": 60.0}),
+        ({"columns": ["a"], "window": "7", "fail": "None", "silent": "None", "own": 1},
+         {"columns": ["a"], "window": 7, "fail": True, "silent": None}),
+    ],
+)  # fmt: skip
+def test_given_declared_arguments_then_types_and_defaults_say_what_is_kept(
+    given: dict[str, Any], kept: dict[str, Any]
+) -> None:
+    declaring = Declaring(**given)
+
+    assert declaring.serialized_arguments() == kept and declaring.other == given.get("own")
+
+
+def test_given_a_class_below_then_it_takes_its_own_arguments_and_those_above() -> None:
+    assert DeclaringMore(columns="a", rows="9").serialized_arguments() == {
+        "columns": ["a"], "window": None, "fail": True, "silent": 60.0, "rows": 9,
+    }  # fmt: skip
+    with pytest.raises(InvalidInput, match="columns is None; it has to be given"):
+        DeclaringMore(columns=None)
+    with pytest.raises(TypeError, match="columns"):
+        DeclaringMore()
+
+
+def test_given_a_type_without_a_reader_when_declared_then_the_class_cannot_be_made() -> None:
+    def init(self: Any, *, options: Mapping[str, Any]) -> None: ...
+
+    with pytest.raises(TypeError, match=r"options: .* has no reader"):
+        declares_arguments(init)
