@@ -123,7 +123,7 @@ def rows_match(
     :raises InvalidPredicate: if only Spark can judge the predicate.
     :raises InvalidInput: if the time zone is not known.
     """
-    from spark_apps.opened import opened_log
+    from spark_apps.arrow_table import opened_log
 
     table, rows = opened_log(timeline, time_zone=time_zone), 0
     for batch in table.batches(where):

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
 
-    from spark_apps.opened import OpenTable
+    from spark_apps.arrow_table import OpenTable
 
 COVERING, HASHED = "covering index", "covering index, by hash"
 IN_PROCESS = "covering index, in this process"

@@ -20,8 +20,8 @@ from spark_apps.version import __version__  # noqa: E402
 
 if TYPE_CHECKING:
     from spark_apps import sql
+    from spark_apps.arrow_table import open_table
     from spark_apps.indexes.included_columns import IncludedColumns
-    from spark_apps.opened import open_table
     from spark_apps.optimizer.session import disable, enable, explain
     from spark_apps.table import IndexedTable, register_data_source
     from spark_apps.timeline.model import Receipt
@@ -33,7 +33,7 @@ _HOME_OF = {
     "disable": "spark_apps.optimizer.session",
     "enable": "spark_apps.optimizer.session",
     "explain": "spark_apps.optimizer.session",
-    "open_table": "spark_apps.opened",
+    "open_table": "spark_apps.arrow_table",
     "register_data_source": "spark_apps.table",
 }
 

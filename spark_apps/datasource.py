@@ -23,10 +23,10 @@ from typing import Any
 
 from pyspark.sql import types as T
 
+from spark_apps.arrow_table import exact_predicate, open_table
 from spark_apps.layout.types import ColumnType, normalize, parse_type
 from spark_apps.mergetree.schema import resolve
 from spark_apps.mergetree.tree import Snapshot
-from spark_apps.opened import exact_predicate, open_table
 from spark_apps.query.arrow_reading import ArrowPart, ArrowPlan, arrow_plan, check_readable
 from spark_apps.query.logged import Asked, keeps_log, note_query
 from spark_apps.query.planning import ReadPlan, plan_read

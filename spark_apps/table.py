@@ -38,9 +38,9 @@ from spark_apps.actions.write import (
     Upsert,
     UpsertBatch,
 )
+from spark_apps.engine.hadoop_store import reach
 from spark_apps.layout.partitions import canonical
 from spark_apps.layout.rules import BucketRules, Expressions
-from spark_apps.mergetree.hadoop_store import reach
 from spark_apps.mergetree.tree import ExternalFiles, Snapshot
 from spark_apps.query.explain import (
     HistoryEntry,
@@ -61,10 +61,11 @@ from spark_apps.storage.errors import EnvironmentMismatch, InvalidInput
 from spark_apps.storage.parameters import Parameters, bind, bind_where
 from spark_apps.storage.printing import Printed, ResultList, ResultMap, View
 from spark_apps.storage.store import Store
-from spark_apps.timeline import cleaning, open_tables, restore, windows
+from spark_apps.timeline import cleaning, restore, windows
+from spark_apps.timeline.delta import publishing
+from spark_apps.timeline.delta.publishing import Published
 from spark_apps.timeline.limits import RETAIN_SECONDS, RETAIN_VERSIONS, WINDOW_SECONDS
 from spark_apps.timeline.model import Receipt, TableDefinition
-from spark_apps.timeline.open_tables import Published
 from spark_apps.timeline.state import State, Window
 from spark_apps.workload.query_log import erased
 
@@ -184,12 +185,12 @@ class IndexedTable(Printed):
             raise InvalidInput("The format or options of a source were given, and no source.", hint="Give from_source.")
         if schema is None:
             raise InvalidInput("The table has no columns.", hint="Give schema=…, or from_source=… to have a source's.")
-        properties = {**dict(properties or {}), **open_tables.check_formats(publish)}
+        properties = {**dict(properties or {}), **publishing.check_formats(publish)}
         definition = define(
             schema, record_key, partition_by or (), ordering_column, merge_by, rules is not None, hash_fields,
             hash_function, write_mode, properties, positions,
         )  # fmt: skip
-        open_tables.check_definition(definition)
+        publishing.check_definition(definition)
         if source is None:
             handle, _ = create(spark, store, definition, rules, txn_id)
         else:
@@ -302,7 +303,7 @@ class IndexedTable(Printed):
 
     def view(self) -> View:
         view = view_table(self.uri, self._state)
-        return dataclasses.replace(view, facts=[*view.facts, *open_tables.facts(self._handle.timeline)])
+        return dataclasses.replace(view, facts=[*view.facts, *publishing.facts(self._handle.timeline)])
 
     @property
     def uri(self) -> str:
@@ -939,7 +940,7 @@ class IndexedTable(Printed):
     def published(self) -> Published | None:
         """The version that readers of another format see; ``None`` if the table is not published."""
         self._handle.timeline.refresh()
-        return open_tables.published(self._handle.timeline)
+        return publishing.published(self._handle.timeline)
 
     def publish(self, formats: Sequence[str] | None = None) -> Published | None:
         """Publish the commits that are not yet published; with ``formats``, also change the formats.
@@ -952,9 +953,9 @@ class IndexedTable(Printed):
         self._check_writable()
         if formats is not None:
             self._run(SetPublished(formats), None, None)
-            if not open_tables.is_published(self._handle.timeline.refresh().definition):
+            if not publishing.is_published(self._handle.timeline.refresh().definition):
                 return None
-        return open_tables.publish_open(self._handle.timeline)
+        return publishing.publish(self._handle.timeline)
 
     def open_window(
         self,

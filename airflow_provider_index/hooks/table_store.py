@@ -19,7 +19,7 @@ from spark_apps.storage.errors import InvalidInput, LakeIndexError
 
 if TYPE_CHECKING:
     from airflow_provider_index.runners.settings import SparkSettings
-    from spark_apps.opened import OpenTable
+    from spark_apps.arrow_table import OpenTable
     from spark_apps.storage.store import Store
     from spark_apps.timeline.log import Timeline
 
@@ -179,7 +179,7 @@ class TableStoreHook(BaseHook):
         :param version: and ``as_of`` and ``time_zone``: as of :func:`spark_apps.open_table`.
         :raises TableNotFound: :raises VersionNotFound: :raises SnapshotExpired:
         """
-        from spark_apps.opened import open_table
+        from spark_apps.arrow_table import open_table
 
         return open_table(self.locate(table), version, as_of, self.storage_options, time_zone=time_zone)
 

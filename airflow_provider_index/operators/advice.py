@@ -22,7 +22,7 @@ from airflow_provider_index.operators.base import TableOperator
 from spark_apps.storage.errors import InvalidInput
 
 if TYPE_CHECKING:
-    from spark_apps.opened import OpenTable
+    from spark_apps.arrow_table import OpenTable
     from spark_apps.storage.store import ObjectStore
 
 _DAY = 86_400.0

@@ -211,7 +211,7 @@ class SparkTableOperator(InTransaction, TableOperator):
         }
 
     def work(self, context: Mapping[str, Any]) -> Any:
-        from spark_apps.timeline.publish import REPLACED
+        from spark_apps.timeline.commit import REPLACED
 
         self.round = round_of(context)
         if not self.commits():
@@ -380,8 +380,8 @@ class SparkTableOperator(InTransaction, TableOperator):
 
     def check_windows_in(self, timeline: Timeline, txn_id: str) -> None:
         """Check the windows of one table, whose log was read."""
+        from spark_apps.timeline.commit import Intent, check_windows
         from spark_apps.timeline.model import Write, table_scope
-        from spark_apps.timeline.publish import Intent, check_windows
 
         whole = {epoch: window for epoch, window in timeline.head.windows.items() if window.partitions is None}
         if self.window is None and not whole:
@@ -571,7 +571,7 @@ class SparkTableOperator(InTransaction, TableOperator):
         """End the jobs that earlier tries of this task left running, also with other inputs; remove old folders."""
         from airflow_provider_index.submission import Submission
         from spark_apps.jobs.job_folder import list_jobs, sweep, unfinished
-        from spark_apps.timeline.publish import REPLACED
+        from spark_apps.timeline.commit import REPLACED
 
         kept = recall(context, _MEMORY)
         ended = set()

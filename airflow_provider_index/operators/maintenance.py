@@ -354,7 +354,7 @@ def _for_xcom(plan: MaintenancePlan) -> dict[str, Any]:
 
 def _budget(given: Budget, params: Mapping[str, Any]) -> Budget:
     from spark_apps.maintenance.policies import Budget
-    from spark_apps.storage.units import parse_bytes, parse_minutes
+    from spark_apps.storage.sizes import parse_bytes, parse_minutes
 
     size, minutes = params.get("budget_bytes"), params.get("budget_minutes")
     return Budget(

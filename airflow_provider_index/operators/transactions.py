@@ -122,8 +122,8 @@ class BeginTransactionOperator(TableOperator):
         :raises FencedOff: if the window named has ended.
         :raises StopWriteWindowOpen: if another writer holds one over what the stages write.
         """
+        from spark_apps.timeline.commit import Intent, check_windows
         from spark_apps.timeline.model import Write, table_scope
-        from spark_apps.timeline.publish import Intent, check_windows
 
         writes = tuple(Write(scope) for scope in self._scopes(timeline) or [table_scope()])
         whole = any(window.partitions is None for window in timeline.head.windows.values())

@@ -20,12 +20,12 @@ from airflow_provider_index.ui.overview import whole
 from airflow_provider_index.ui.tables import Lake, Readers, TableName
 from spark_apps.storage.errors import LakeIndexError
 from spark_apps.storage.store import Store
+from spark_apps.timeline.delta.publishing import Published, published
 from spark_apps.timeline.features import unknown_writer_features
 from spark_apps.timeline.limits import SILENT_WRITER_SECONDS
 from spark_apps.timeline.log import Timeline
 from spark_apps.timeline.maintenance_records import TablePlan, read_last
 from spark_apps.timeline.model import AddFile, Commit, Heartbeat, Requested
-from spark_apps.timeline.open_tables import Published, published
 from spark_apps.timeline.state import State
 from spark_apps.timeline.statistics import (
     PartitionStatistics,

@@ -46,7 +46,7 @@ PAGES = (
             "spark_apps.IncludedColumns",
             "spark_apps.register_data_source",
             "spark_apps.open_table",
-            "spark_apps.opened.OpenTable",
+            "spark_apps.arrow_table.OpenTable",
             "spark_apps.optimizer.session.QueryExplanation",
             "spark_apps.optimizer.session.ScanDecision",
             "spark_apps.query.explain.Explanation",

@@ -14,7 +14,8 @@ from spark_apps.mergetree.read import positions_target
 from spark_apps.mergetree.tree import FileGroups, Snapshot
 from spark_apps.mergetree.write import CompactMode, FoldPlan, fold, folding_metrics, plan_fold
 from spark_apps.storage.errors import ConcurrentWrite, InvalidInput
-from spark_apps.timeline import open_tables
+from spark_apps.timeline.commit import Guard
+from spark_apps.timeline.delta import publishing
 from spark_apps.timeline.files import DataFile, GroupKey, is_merged
 from spark_apps.timeline.model import (
     DATA_TREE,
@@ -26,7 +27,6 @@ from spark_apps.timeline.model import (
     group_scope,
 )
 from spark_apps.timeline.operations import COMPACT, Operation
-from spark_apps.timeline.publish import Guard
 from spark_apps.timeline.state import State
 
 _ZONED = re.compile(r"\btimestamp\b")
@@ -147,10 +147,10 @@ def _of_an_earlier_form(snapshot: Snapshot, groups: FileGroups) -> set[str]:
     They are read where there may be such files: of a table with timestamps, or one that is published.
     """
     table, merged = snapshot.table, [file for files in groups.values() if is_merged(files) for file in files]
-    if not open_tables.is_published(table) and not any(_ZONED.search(field.type) for field in table.fields):
+    if not publishing.is_published(table) and not any(_ZONED.search(field.type) for field in table.fields):
         return set()
     with ThreadPoolExecutor(_FOOTER_THREADS) as pool:
-        earlier = pool.map(lambda file: open_tables.is_of_an_earlier_form(snapshot.store, file, table), merged)
+        earlier = pool.map(lambda file: publishing.is_of_an_earlier_form(snapshot.store, file, table), merged)
         return {file.path for file, is_earlier in zip(merged, earlier, strict=True) if is_earlier}
 
 

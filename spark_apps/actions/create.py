@@ -17,8 +17,8 @@ from spark_apps.layout.rules import BucketRules
 from spark_apps.mergetree.buckets import check_user_function
 from spark_apps.mergetree.schema import check_key_types, check_partition_types, resolve, struct_type, table_fields
 from spark_apps.storage.errors import InvalidInput, InvalidSchema
-from spark_apps.storage.secrets import UNWRITTEN_HINT, check_unwritten
 from spark_apps.storage.store import ObjectStore
+from spark_apps.storage.unwritten import UNWRITTEN_HINT, check_unwritten
 from spark_apps.timeline.creation import create_table
 from spark_apps.timeline.model import HashingConfig as ConfigEntry
 from spark_apps.timeline.model import IndexDefinition, PutHashingConfig, PutIndex, Receipt, TableDefinition

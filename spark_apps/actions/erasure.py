@@ -23,7 +23,7 @@ from spark_apps.mergetree.tree import Snapshot
 from spark_apps.query.parsing import parse_predicate
 from spark_apps.query.predicates import Comparison, In, Predicate, walk
 from spark_apps.storage.errors import InvalidPredicate, LakeIndexError, ObjectNotFound
-from spark_apps.storage.parquet_files import open_file, read_footer
+from spark_apps.storage.parquet.files import open_file, read_footer
 from spark_apps.storage.printing import Grid, Printed, View, size
 from spark_apps.storage.store import ObjectInfo, ObjectStore, RangedFile
 from spark_apps.timeline.files import DataFile

@@ -16,14 +16,14 @@ from msgspec.structs import replace
 from pyspark.sql import types as T
 
 from spark_apps.actions.template import Action, Attempt, StagedChanges
+from spark_apps.engine.spark_versions import reads_as
 from spark_apps.indexes.registry import available, held_by
 from spark_apps.mergetree.schema import parse_ddl, resolve, struct_type, table_fields
-from spark_apps.mergetree.spark_versions import reads_as
 from spark_apps.mergetree.tree import Snapshot
 from spark_apps.storage.errors import EnvironmentMismatch, InvalidInput, InvalidSchema
 from spark_apps.storage.names import check_column_name
-from spark_apps.storage.secrets import UNWRITTEN_HINT, check_unwritten
-from spark_apps.timeline import open_tables
+from spark_apps.storage.unwritten import UNWRITTEN_HINT, check_unwritten
+from spark_apps.timeline.delta import publishing
 from spark_apps.timeline.model import (
     DEFINITIONS_SCOPE,
     SCHEMA_SCOPE,
@@ -128,16 +128,16 @@ class SetPublished(ChangeColumns):
     reads = (SCHEMA_SCOPE,)
 
     def __init__(self, formats: Sequence[str]) -> None:
-        self.properties = open_tables.check_formats(formats)
+        self.properties = publishing.check_formats(formats)
 
     def changed(self, snapshot: Snapshot) -> tuple[TableDefinition, list[IndexDefinition]]:
-        others = {k: v for k, v in snapshot.table.properties.items() if k != open_tables.PROPERTY}
+        others = {k: v for k, v in snapshot.table.properties.items() if k != publishing.PROPERTY}
         table = replace(snapshot.table, properties={**others, **self.properties})
-        open_tables.check_definition(table)
+        publishing.check_definition(table)
         return table, []
 
     def metrics(self) -> dict[str, str]:
-        return {"published": self.properties.get(open_tables.PROPERTY, "")}
+        return {"published": self.properties.get(publishing.PROPERTY, "")}
 
 
 class SetProperties(ChangeColumns):

@@ -41,8 +41,8 @@ from spark_apps.mergetree.tree import Snapshot
 from spark_apps.mergetree.write import CompactMode
 from spark_apps.storage.errors import ConcurrentWrite, IndexExists, InvalidInput, StorageError
 from spark_apps.storage.names import check_name, check_table_name
-from spark_apps.storage.secrets import UNWRITTEN_HINT, check_unwritten
 from spark_apps.storage.store import Store
+from spark_apps.storage.unwritten import UNWRITTEN_HINT, check_unwritten
 from spark_apps.timeline.files import DataFile
 from spark_apps.timeline.model import (
     DATA_TREE,

@@ -30,6 +30,9 @@ from msgspec.structs import replace
 
 from spark_apps.actions.template import Attempt, StagedChanges, index_errors, warn_of_lag
 from spark_apps.actions.upsert_plan import NOWHERE, PartitionTargets, UpsertPlan, kept, targets_for, unique_index
+from spark_apps.engine.pyspark_names import DataFrame, F, T, spark_errors
+from spark_apps.engine.spark_utils import cached, inline
+from spark_apps.engine.spark_versions import from_arrow, to_arrow
 from spark_apps.indexes.handler import PARTITION, ChangedRows, Changes, IndexContext, IndexWork
 from spark_apps.indexes.keyed.matching import (
     KeyMatcher,
@@ -41,7 +44,6 @@ from spark_apps.indexes.registry import available, find
 from spark_apps.layout.partitions import path_of_texts
 from spark_apps.mergetree.buckets import value_texts
 from spark_apps.mergetree.integrity import check_intact
-from spark_apps.mergetree.pyspark_names import DataFrame, F, T, spark_errors
 from spark_apps.mergetree.read import (
     encode_positions,
     live_rows,
@@ -55,13 +57,12 @@ from spark_apps.mergetree.read import (
     with_keys,
 )
 from spark_apps.mergetree.schema import column
-from spark_apps.mergetree.spark_utils import cached, inline
-from spark_apps.mergetree.spark_versions import from_arrow, to_arrow
 from spark_apps.mergetree.times import InexactTimes, exact
 from spark_apps.mergetree.tree import DELETED, GROUP_ID, LINEAGE, ROW, FileGroups, Snapshot, Tree
 from spark_apps.storage.arrow_keys import last_matches, number_rows
 from spark_apps.storage.errors import ConcurrentWrite, LakeIndexError, StorageError
-from spark_apps.storage.parquet_files import open_file
+from spark_apps.storage.parquet.files import open_file
+from spark_apps.timeline.commit import ByKeys, KeysConflict
 from spark_apps.timeline.files import DataFile, GroupKey, Positions, positions_path
 from spark_apps.timeline.model import (
     NEW_KEYS,
@@ -73,7 +74,6 @@ from spark_apps.timeline.model import (
     TableDefinition,
     group_scope,
 )
-from spark_apps.timeline.publish import ByKeys, KeysConflict
 from spark_apps.timeline.state import IndexEntry, State, was_kept_current
 
 if TYPE_CHECKING:

@@ -28,9 +28,9 @@ from spark_apps.mergetree.times import InexactTimes, exact
 from spark_apps.mergetree.tree import DELETED, FileGroups, Snapshot, Tree
 from spark_apps.mergetree.write import one_per_key
 from spark_apps.storage.errors import ConcurrentWrite
+from spark_apps.timeline.commit import Guard
 from spark_apps.timeline.files import DataFile, GroupKey
 from spark_apps.timeline.model import TOMBSTONES_TREE, AddFile
-from spark_apps.timeline.publish import Guard
 from spark_apps.timeline.state import State
 from spark_apps.timeline.tombstones import is_ordered
 

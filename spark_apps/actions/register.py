@@ -15,15 +15,15 @@ from msgspec.structs import replace
 
 from spark_apps.actions.source_diff import best_fit, first_actions, observe, unobserved
 from spark_apps.actions.template import TableHandle
-from spark_apps.mergetree.hadoop_store import reach
+from spark_apps.engine.hadoop_store import reach
 from spark_apps.mergetree.schema import check_key_types, parse_ddl, resolve, struct_type, table_fields
 from spark_apps.mergetree.tree import Snapshot
 from spark_apps.sources.iceberg import IcebergTable, name_of_catalog
 from spark_apps.sources.listing import check_apart
 from spark_apps.sources.registry import discover, find_in_catalog, looks_like_name, open_source
 from spark_apps.storage.errors import InvalidInput, LogVanished, TableExists, TableNotFound
-from spark_apps.storage.secrets import UNWRITTEN_HINT, check_unwritten
 from spark_apps.storage.store import Store
+from spark_apps.storage.unwritten import UNWRITTEN_HINT, check_unwritten
 from spark_apps.timeline.allowed_sources import CATALOG, PLAIN_FORMATS, given_options, name_together
 from spark_apps.timeline.creation import create_table
 from spark_apps.timeline.locations import Location, locate

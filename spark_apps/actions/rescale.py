@@ -18,10 +18,10 @@ from typing import Any, ClassVar
 from spark_apps.actions.bucket_rules import Change, NewRules, RuleChange
 from spark_apps.actions.late_rows import kept_in
 from spark_apps.actions.template import Action, Attempt, StagedChanges, TableHandle, run
+from spark_apps.engine.spark_utils import cores
 from spark_apps.layout.rules import HashingConfig
 from spark_apps.mergetree.buckets import Target
 from spark_apps.mergetree.read import scan
-from spark_apps.mergetree.spark_utils import cores
 from spark_apps.mergetree.tree import Snapshot
 from spark_apps.mergetree.write import stage_kept, stage_rows
 from spark_apps.storage.errors import AlreadyCommitted, InvalidInput, LakeIndexError, StopWriteWindowOpen

@@ -44,8 +44,8 @@ from spark_apps.storage.errors import (
     VerificationFailed,
 )
 from spark_apps.storage.names import check_txn_id
-from spark_apps.storage.secrets import UNWRITTEN_HINT, check_unwritten
 from spark_apps.storage.store import ObjectStore, Store
+from spark_apps.storage.unwritten import UNWRITTEN_HINT, check_unwritten
 from spark_apps.timeline.allowed_sources import name_together
 from spark_apps.timeline.log import Timeline, commit_key
 from spark_apps.timeline.model import (

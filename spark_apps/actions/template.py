@@ -21,9 +21,9 @@ from msgspec.structs import replace as changed
 
 from spark_apps.actions.source_diff import LastObservation, Observation, check_types, observe
 from spark_apps.actions.upsert_plan import UpsertLimits
+from spark_apps.engine.pyspark_names import spark_errors
+from spark_apps.engine.spark_versions import message_of
 from spark_apps.layout.partitions import canonical
-from spark_apps.mergetree.pyspark_names import spark_errors
-from spark_apps.mergetree.spark_versions import message_of
 from spark_apps.mergetree.tree import Snapshot
 from spark_apps.mergetree.write import translate_spark_errors
 from spark_apps.sources.registry import Refused, check_surroundings
@@ -39,6 +39,7 @@ from spark_apps.storage.errors import (
     UnknownColumn,
 )
 from spark_apps.timeline import windows
+from spark_apps.timeline.commit import ByKeys, Guard, KeysConflict
 from spark_apps.timeline.files import DataFile, GroupKey
 from spark_apps.timeline.log import Timeline
 from spark_apps.timeline.model import (
@@ -57,7 +58,6 @@ from spark_apps.timeline.model import (
     group_scope,
 )
 from spark_apps.timeline.operations import Operation
-from spark_apps.timeline.publish import ByKeys, Guard, KeysConflict
 from spark_apps.timeline.stages import changed_groups, check_made_from, state_with_actions
 from spark_apps.timeline.state import IndexEntry, State
 from spark_apps.timeline.transactions import CURRENT, Transaction, begin, find_receipt, resume

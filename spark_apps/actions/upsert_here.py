@@ -23,6 +23,8 @@ from spark_apps.actions.upsert_plan import (
     keys_are_located,
     targets_for,
 )
+from spark_apps.engine.spark_utils import estimated_bytes
+from spark_apps.engine.spark_versions import to_arrow
 from spark_apps.indexes.handler import PARTITION, ChangedRows
 from spark_apps.indexes.keyed.lookup import buckets_of_keys
 from spark_apps.indexes.keyed.matching import KeyMatcher, kinds_of, normalize_column
@@ -31,8 +33,6 @@ from spark_apps.layout.types import arrow_type
 from spark_apps.mergetree.buckets import Target, value_texts
 from spark_apps.mergetree.read import live_rows
 from spark_apps.mergetree.schema import column
-from spark_apps.mergetree.spark_utils import estimated_bytes
-from spark_apps.mergetree.spark_versions import to_arrow
 from spark_apps.mergetree.times import InexactTimes
 from spark_apps.mergetree.tree import DELETED, Snapshot, Tree
 from spark_apps.mergetree.write_here import can_stage_here, stage_table

@@ -18,15 +18,15 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from spark_apps.engine.pyspark_names import DataFrame, F
+from spark_apps.engine.spark_utils import inline
 from spark_apps.indexes.registry import available, find
 from spark_apps.layout.partitions import path_of_texts, types_of
 from spark_apps.layout.rules import HashingConfig
 from spark_apps.mergetree.buckets import Target, partition_condition, value_texts
 from spark_apps.mergetree.integrity import exact_types, is_countable, is_exactly_comparable
-from spark_apps.mergetree.pyspark_names import DataFrame, F
 from spark_apps.mergetree.read import broadcast_rows, same_key
 from spark_apps.mergetree.schema import column
-from spark_apps.mergetree.spark_utils import inline
 from spark_apps.mergetree.tree import DELETED, GROUP_ID, Snapshot, Tree
 from spark_apps.storage.errors import InvalidInput
 from spark_apps.timeline import model

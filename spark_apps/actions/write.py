@@ -65,15 +65,15 @@ from spark_apps.actions.upsert_plan import (
     unique_index,
     with_groups,
 )
+from spark_apps.engine.pyspark_names import spark_errors
+from spark_apps.engine.spark_utils import cached, remembered_settings
+from spark_apps.engine.spark_versions import from_arrow
 from spark_apps.indexes.handler import ChangedRows, Changes, IndexContext
 from spark_apps.indexes.registry import find
 from spark_apps.layout.partitions import path_of_texts
 from spark_apps.mergetree.buckets import value_texts
-from spark_apps.mergetree.pyspark_names import spark_errors
 from spark_apps.mergetree.read import SEQUENCE_NUMBER, kept_tombstones, read_files, same_key, scan, with_keys
 from spark_apps.mergetree.schema import column, conform_batch
-from spark_apps.mergetree.spark_utils import cached, remembered_settings
-from spark_apps.mergetree.spark_versions import from_arrow
 from spark_apps.mergetree.tree import DELETED, Snapshot, Tree
 from spark_apps.mergetree.write import one_per_key, partition_counts, stage_kept, stage_rows, translate_spark_errors
 from spark_apps.query.planning import parse_for_session
@@ -89,6 +89,7 @@ from spark_apps.storage.errors import (
     note_done_before,
 )
 from spark_apps.storage.names import check_txn_id
+from spark_apps.timeline.commit import Guard
 from spark_apps.timeline.files import DataFile, merge_order
 from spark_apps.timeline.model import (
     DATA_TREE,
@@ -115,7 +116,6 @@ from spark_apps.timeline.operations import (
     UPSERT,
     Operation,
 )
-from spark_apps.timeline.publish import Guard
 from spark_apps.timeline.stages import state_with_actions
 from spark_apps.timeline.state import State
 from spark_apps.timeline.tombstones import mark_ordered

@@ -24,7 +24,7 @@ from spark_apps.indexes.registry import available, columns_gone
 from spark_apps.mergetree.tree import Snapshot
 from spark_apps.storage.errors import InvalidInput, UnsupportedSource
 from spark_apps.storage.printing import Grid, Printed, View, counted, size, span
-from spark_apps.storage.units import parse_bytes, parse_minutes
+from spark_apps.storage.sizes import parse_bytes, parse_minutes
 from spark_apps.timeline.log import Timeline
 from spark_apps.timeline.model import DATA_TREE
 from spark_apps.workload.asked import AskedQuery, Workload

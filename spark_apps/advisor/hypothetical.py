@@ -35,6 +35,7 @@ from spark_apps.advisor.in_memory import (
 from spark_apps.advisor.packing import packed, row_group_bytes
 from spark_apps.advisor.records_in_memory import record_files
 from spark_apps.advisor.sample import Sample, read_sample
+from spark_apps.engine.no_session import NeedsSpark
 from spark_apps.indexes.block.compact import CompactHandler
 from spark_apps.indexes.covering.covering import CoveringHandler
 from spark_apps.indexes.covering.definition import LAYOUT, hash_of, held_columns
@@ -63,13 +64,13 @@ from spark_apps.layout.hashing import bucket_id
 from spark_apps.layout.types import parse_type
 from spark_apps.mergetree.blocks import column_bytes, stored_share
 from spark_apps.mergetree.schema import column_share, column_types, resolve
-from spark_apps.mergetree.tree import NeedsSpark, Snapshot, Tree
+from spark_apps.mergetree.tree import Snapshot, Tree
 from spark_apps.mergetree.write_here import order_of
 from spark_apps.query.explain import Explanation, explain_plan
 from spark_apps.query.planning import ParsedPredicateProbe, ReadPlan, Shuffle, plan_read
 from spark_apps.query.predicates import Predicate, of_columns
 from spark_apps.storage.errors import InvalidInput, UnsupportedSource
-from spark_apps.storage.parquet_files import read_footer
+from spark_apps.storage.parquet.files import read_footer
 from spark_apps.storage.store import WHOLE_BYTES
 from spark_apps.timeline.files import DataFile, GroupKey, lowest_plain_file
 from spark_apps.timeline.model import DATA_TREE, IndexDefinition

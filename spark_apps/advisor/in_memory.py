@@ -33,7 +33,7 @@ from spark_apps.mergetree.integrity import seal
 from spark_apps.mergetree.schema import column_types
 from spark_apps.mergetree.tree import GROUP_ID, Snapshot, Tree
 from spark_apps.mergetree.write_here import order_of
-from spark_apps.storage.parquet_files import group_rows, read_footer
+from spark_apps.storage.parquet.files import group_rows, read_footer
 from spark_apps.storage.store import ObjectStore
 from spark_apps.timeline.files import DataFile
 from spark_apps.timeline.model import IndexDefinition

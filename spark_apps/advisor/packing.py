@@ -10,12 +10,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from spark_apps.mergetree.spark_utils import setting
+from spark_apps.engine.spark_utils import setting
 from spark_apps.mergetree.tree import Snapshot, Tree
 from spark_apps.mergetree.write import without_dictionary
 from spark_apps.mergetree.write_here import CODECS, PAGE_BYTES, footer_metadata, parquet_options, with_statistics
-from spark_apps.storage.parquet_files import column_chunks, read_footer
-from spark_apps.storage.parquet_statistics import column_name
+from spark_apps.storage.parquet.files import column_chunks, read_footer
+from spark_apps.storage.parquet.statistics import column_name
 
 _PAGE_ROWS = 8192
 _TRIED_ROWS = 65_536

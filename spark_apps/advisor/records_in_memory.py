@@ -13,6 +13,7 @@ import xxhash
 
 from spark_apps.advisor.in_memory import FilesInMemory
 from spark_apps.advisor.sample import Sample
+from spark_apps.engine.pyspark_names import spark_errors
 from spark_apps.indexes.handler import IndexContext
 from spark_apps.indexes.skipping.collecting_here import Found, collect_of_rows
 from spark_apps.indexes.skipping.definition import Part, Settings, parts_of, settings_of
@@ -21,7 +22,6 @@ from spark_apps.indexes.skipping.row_groups import divide
 from spark_apps.indexes.skipping.skipping import RECORDS, bounded
 from spark_apps.indexes.skipping.summaries import NotKnownHere
 from spark_apps.indexes.stamps import stamp_of
-from spark_apps.mergetree.pyspark_names import spark_errors
 from spark_apps.timeline.files import DataFile
 
 logger = logging.getLogger(__name__)

@@ -17,7 +17,7 @@ from typing import Any
 import click
 import msgspec
 
-from spark_apps.cli.app import NO, command
+from spark_apps.cli.command import NO, command
 from spark_apps.cli.lake import Lake, hidden
 from spark_apps.jobs.environment import DISTRIBUTION, LIBRARIES, java_home
 from spark_apps.storage.credentials import hadoop_settings

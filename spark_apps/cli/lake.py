@@ -79,8 +79,8 @@ class Lake:
     def open(
         self, table: str, version: int | None = None, as_of: str | None = None, time_zone: str | None = None
     ) -> Any:
-        """Open a table to read its rows; see :func:`spark_apps.opened.open_table`."""
-        from spark_apps.opened import open_table
+        """Open a table to read its rows; see :func:`spark_apps.arrow_table.open_table`."""
+        from spark_apps.arrow_table import open_table
 
         _check_one(version, as_of)
         return open_table(self.log(table).uri, version, as_of, self.warehouse.options, time_zone=time_zone)

@@ -12,7 +12,7 @@ from typing import Any
 import click
 import msgspec
 
-from spark_apps.cli.app import (
+from spark_apps.cli.command import (
     STORE_FAILED,
     command,
     note_state,
@@ -27,7 +27,7 @@ from spark_apps.maintenance.policies import may_hold
 from spark_apps.storage.errors import LakeIndexError, TransactionNotFound
 from spark_apps.storage.parameters import bind_where
 from spark_apps.storage.printing import Figure, Grid, View, counted, exact, moment_text, size, span
-from spark_apps.timeline import open_tables
+from spark_apps.timeline.delta import publishing
 from spark_apps.timeline.files import RowCount
 from spark_apps.timeline.locations import WarehouseTable
 from spark_apps.timeline.log import Timeline
@@ -142,7 +142,7 @@ def show(lake: Lake, table: str, version: int | None, as_of: str | None, partiti
     if not lake.output.as_json:
         view = view_table(uri, state)
         more = [*partitions_of(state).view().grids] if partitions else []
-        facts = [*view.facts, *open_tables.facts(timeline)]
+        facts = [*view.facts, *publishing.facts(timeline)]
         lake.output.view(View(view.heading, facts, [*view.grids, *more], view.remarks))
         return
     statistics = table_statistics(state)
@@ -156,7 +156,7 @@ def show(lake: Lake, table: str, version: int | None, as_of: str | None, partiti
         "data": {**statistics.data.to_dict(), **_counts(statistics.data.count)},
         "indexes": {name: index.to_dict() for name, index in statistics.indexes.items()},
         "windows": [_of_window(window) for window in state.windows.values()],
-        "published": None if (shown := open_tables.published(timeline)) is None else asdict(shown),
+        "published": None if (shown := publishing.published(timeline)) is None else asdict(shown),
         "features": {"reader": list(state.reader_features), "writer": list(state.writer_features)},
     }
     if partitions:
@@ -260,7 +260,7 @@ def locate(
         else:
             lake.output.view(View(table, [("rows", rows), ("log", f"{log.uri.rstrip('/')}/_index/timeline")]))
         return
-    from spark_apps.opened import exact_predicate
+    from spark_apps.arrow_table import exact_predicate
     from spark_apps.query.explain import locate_files
 
     opened = lake.open(table, version, as_of, time_zone)
@@ -432,7 +432,7 @@ def plan(
     from spark_apps.maintenance.plan import plan_maintenance
     from spark_apps.maintenance.policies import Budget, read_config, read_file
     from spark_apps.maintenance.survey import find_tables, survey_tables
-    from spark_apps.storage.units import parse_bytes
+    from spark_apps.storage.sizes import parse_bytes
 
     described = read_config(list(pattern) or ["*"], "PATTERN") if config is None else read_file(Path(config))
     budget = Budget(

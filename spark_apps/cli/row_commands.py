@@ -16,7 +16,7 @@ from typing import IO, TYPE_CHECKING, Any
 
 import click
 
-from spark_apps.cli.app import (
+from spark_apps.cli.command import (
     NO,
     command,
     note_state,
@@ -45,7 +45,7 @@ from spark_apps.workload.query_log import read_log
 from spark_apps.workload.sql_files import read_sql_files
 
 if TYPE_CHECKING:
-    from spark_apps.opened import OpenTable
+    from spark_apps.arrow_table import OpenTable
 
 _ROWS_AT_ONCE = 10_000
 

@@ -15,12 +15,12 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
+from spark_apps.engine.pyspark_names import Column, F, StructField, StructType, spark_errors
+from spark_apps.engine.spark_versions import message_of
 from spark_apps.indexes.handler import CannotPrune
 from spark_apps.indexes.stamps import stamp_of
 from spark_apps.layout.hashing import check_hash_types
-from spark_apps.mergetree.pyspark_names import Column, F, StructField, StructType, spark_errors
 from spark_apps.mergetree.schema import check_key_types, column, column_types, resolve
-from spark_apps.mergetree.spark_versions import message_of
 from spark_apps.mergetree.tree import Snapshot
 from spark_apps.storage.errors import InvalidInput
 from spark_apps.storage.names import RESERVED_PREFIX

@@ -23,17 +23,17 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol
 
 from msgspec.structs import replace
 
+from spark_apps.engine.spark_utils import cores
 from spark_apps.mergetree.blocks import BlockFile, access_options, open_blocks, read_footers
 from spark_apps.mergetree.schema import column_share
-from spark_apps.mergetree.spark_utils import cores
 from spark_apps.mergetree.tree import Snapshot, Tree
 from spark_apps.storage.errors import InvalidInput, StorageError
-from spark_apps.storage.parquet_files import column_chunks
-from spark_apps.storage.parquet_statistics import column_name
+from spark_apps.storage.parquet.files import column_chunks
+from spark_apps.storage.parquet.statistics import column_name
 from spark_apps.storage.printing import ALL_ROWS, Grid, Printed, View, counted, size, span
+from spark_apps.timeline.commit import KeysConflict
 from spark_apps.timeline.files import DataFile, GroupKey
 from spark_apps.timeline.model import AnyAction, IndexDefinition, Scope, TableDefinition, Write
-from spark_apps.timeline.publish import KeysConflict
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

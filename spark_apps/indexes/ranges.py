@@ -14,7 +14,7 @@ from typing import Any
 
 from spark_apps.layout.types import ColumnType, normalize
 from spark_apps.storage.errors import InvalidSchema
-from spark_apps.storage.parquet_statistics import bounds_of
+from spark_apps.storage.parquet.statistics import bounds_of
 
 
 @dataclass(frozen=True, slots=True)

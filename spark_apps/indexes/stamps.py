@@ -9,8 +9,8 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
 
-from spark_apps.mergetree.pyspark_names import SparkSession, spark_errors
-from spark_apps.mergetree.spark_utils import is_built_in, setting
+from spark_apps.engine.pyspark_names import SparkSession, spark_errors
+from spark_apps.engine.spark_utils import is_built_in, setting
 
 if TYPE_CHECKING:
     from spark_apps.indexes.expressions import Expression

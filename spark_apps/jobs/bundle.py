@@ -142,7 +142,7 @@ def _write(folder: Path, files: list[tuple[str, Path]], digest: str) -> None:
                     archive.writestr(compiled, _compiled(name, content), zipfile.ZIP_DEFLATED)
                 # A program stands beside the zip, so that the folder it is started from, which Python puts
                 # in front of its import path, holds nothing that could be taken for another module.
-                if name.count("/") == 1 and path.suffix == ".py" and _is_program(path):
+                if path.parent.name == "programs" and path.suffix == ".py" and _is_program(path):
                     shutil.copyfile(path, draft / path.name)
         (draft / "spark_apps.zip").write_bytes(buffer.getvalue())
         for path in draft.iterdir():

@@ -416,7 +416,7 @@ def load_table(spark: SparkSession, job: Job) -> IndexedTable:
 
 def use_indexes(spark: SparkSession, job: Job, warehouse: str | None) -> None:
     """Let the job's queries use indexes, in a classic session; what stands in the way of that is told, and no more."""
-    from spark_apps.mergetree.spark_utils import over_connect
+    from spark_apps.engine.spark_utils import over_connect
     from spark_apps.optimizer.session import enable
 
     if over_connect(spark):

@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 
 from spark_apps.storage.errors import InvalidInput, InvalidName
 from spark_apps.storage.names import check_table_name
-from spark_apps.storage.units import parse_bytes, parse_minutes, parse_seconds, split_unit, unreadable
+from spark_apps.storage.sizes import parse_bytes, parse_minutes, parse_seconds, split_unit, unreadable
 from spark_apps.timeline.limits import RETAIN_SECONDS, RETAIN_VERSIONS, SMALL_BYTES
 
 

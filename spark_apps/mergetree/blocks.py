@@ -15,6 +15,9 @@ from heapq import nlargest
 from itertools import accumulate, groupby
 from typing import Any, Literal
 
+from spark_apps.engine.pyspark_names import Column, DataFrame, F, T
+from spark_apps.engine.spark_utils import cores, inline, with_columns
+from spark_apps.engine.spark_versions import from_arrow
 from spark_apps.layout.types import INTEGER_BITS, ColumnType, arrow_type, nested_arrow_type, parse_type
 from spark_apps.mergetree.external_files import (
     THROUGH,
@@ -25,16 +28,13 @@ from spark_apps.mergetree.external_files import (
     quoted_uri,
 )
 from spark_apps.mergetree.integrity import check_intact
-from spark_apps.mergetree.pyspark_names import Column, DataFrame, F, T
 from spark_apps.mergetree.read import read_files
 from spark_apps.mergetree.reader_settings import case_sensitive
 from spark_apps.mergetree.schema import column
-from spark_apps.mergetree.spark_utils import cores, inline, with_columns
-from spark_apps.mergetree.spark_versions import from_arrow
 from spark_apps.mergetree.tree import GROUP_ID, LINEAGE, Snapshot, Tree
 from spark_apps.storage.errors import StorageError
-from spark_apps.storage.parquet_files import column_chunk, column_chunks, group_rows, open_file
-from spark_apps.storage.parquet_statistics import bounds_of, column_name, flat_columns
+from spark_apps.storage.parquet.files import column_chunk, column_chunks, group_rows, open_file
+from spark_apps.storage.parquet.statistics import bounds_of, column_name, flat_columns
 from spark_apps.storage.store import HADOOP_SCHEMES, RangedFile, open_by_address
 from spark_apps.timeline.files import DataFile
 

@@ -17,6 +17,9 @@ from dataclasses import dataclass
 from functools import reduce
 from typing import Any, Literal
 
+from spark_apps.engine.pyspark_names import Column, DataFrame, F, SparkSession, T, spark_errors
+from spark_apps.engine.spark_utils import inline
+from spark_apps.engine.spark_versions import message_of
 from spark_apps.layout import hashing
 from spark_apps.layout.hash_functions import FUNCTIONS
 from spark_apps.layout.hashing import (
@@ -29,10 +32,7 @@ from spark_apps.layout.hashing import (
 )
 from spark_apps.layout.partitions import canonical_string
 from spark_apps.layout.types import ColumnType, parse_type
-from spark_apps.mergetree.pyspark_names import Column, DataFrame, F, SparkSession, T, spark_errors
 from spark_apps.mergetree.schema import column, parse_stored_type, quote
-from spark_apps.mergetree.spark_utils import inline
-from spark_apps.mergetree.spark_versions import message_of
 from spark_apps.mergetree.tree import GROUP_ID, Tree
 from spark_apps.storage.errors import InvalidInput, InvalidRule
 

@@ -16,10 +16,8 @@ from functools import reduce
 from pathlib import PurePosixPath
 from typing import Any
 
-from spark_apps.mergetree.pyspark_names import Column, DataFrame, F, SparkSession, T, spark_errors
-from spark_apps.mergetree.reader_settings import reader_options, whole_record_condition
-from spark_apps.mergetree.schema import column, column_share
-from spark_apps.mergetree.spark_utils import (
+from spark_apps.engine.pyspark_names import Column, DataFrame, F, SparkSession, T, spark_errors
+from spark_apps.engine.spark_utils import (
     READ_OPTIONS,
     escape_globs,
     inline,
@@ -27,7 +25,9 @@ from spark_apps.mergetree.spark_utils import (
     load_files,
     with_columns,
 )
-from spark_apps.mergetree.spark_versions import from_arrow
+from spark_apps.engine.spark_versions import from_arrow
+from spark_apps.mergetree.reader_settings import reader_options, whole_record_condition
+from spark_apps.mergetree.schema import column, column_share
 from spark_apps.mergetree.tree import GROUP_ID, Snapshot, Tree
 from spark_apps.storage.errors import gone_file
 from spark_apps.timeline.files import DataFile

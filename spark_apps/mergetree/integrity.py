@@ -21,10 +21,10 @@ from typing import Any, TypeVar
 
 import xxhash
 
-from spark_apps.mergetree.pyspark_names import T
+from spark_apps.engine.pyspark_names import T
 from spark_apps.mergetree.tree import Snapshot, Tree
 from spark_apps.storage.errors import ObjectNotFound, StorageError
-from spark_apps.storage.parquet_files import column_chunks, footer_in, open_file
+from spark_apps.storage.parquet.files import column_chunks, footer_in, open_file
 from spark_apps.storage.store import ObjectInfo, ObjectStore, RangedFile
 from spark_apps.timeline.files import DataFile
 from spark_apps.timeline.model import DATA_TREE, AddFile

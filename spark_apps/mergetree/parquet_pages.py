@@ -15,13 +15,13 @@ from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from typing import Any, NamedTuple
 
+from spark_apps.engine.spark_utils import cores, inline
 from spark_apps.mergetree.blocks import access_options, on_driver_alone, open_blocks
 from spark_apps.mergetree.integrity import Identity, identity_of
-from spark_apps.mergetree.spark_utils import cores, inline
 from spark_apps.mergetree.tree import Snapshot
-from spark_apps.storage.parquet_files import column_chunk
-from spark_apps.storage.parquet_headers import MOST_PAGE_BYTES, page_header
-from spark_apps.storage.thrift import varint
+from spark_apps.storage.parquet.files import column_chunk
+from spark_apps.storage.parquet.headers import MOST_PAGE_BYTES, page_header
+from spark_apps.storage.parquet.thrift import varint
 from spark_apps.timeline.files import DataFile
 
 _DATA_PAGE = 0

@@ -16,11 +16,10 @@ from itertools import pairwise
 from typing import Any
 
 from spark_apps.layout.types import ColumnType
-from spark_apps.storage.parquet_files import TAIL_BYTES, open_file
-from spark_apps.storage.parquet_footers import END_BYTES, MAGIC, FooterRefused, check_footer_bytes, footer_length
-from spark_apps.storage.parquet_headers import check_pages
-from spark_apps.storage.store import RangedFile
-from spark_apps.storage.thrift import (
+from spark_apps.storage.parquet.files import TAIL_BYTES, open_file
+from spark_apps.storage.parquet.footers import END_BYTES, MAGIC, FooterRefused, check_footer_bytes, footer_length
+from spark_apps.storage.parquet.headers import check_pages
+from spark_apps.storage.parquet.thrift import (
     BINARY,
     BOOL,
     I32,
@@ -34,6 +33,7 @@ from spark_apps.storage.thrift import (
     to_list,
     to_struct,
 )
+from spark_apps.storage.store import RangedFile
 
 _REPEATED = 2
 _EPOCH = dt.date(1970, 1, 1).toordinal()

@@ -26,11 +26,11 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from msgspec.structs import replace
 
+from spark_apps.engine.pyspark_names import Column, DataFrame, F, SparkSession, T, Window
+from spark_apps.engine.spark_utils import READ_OPTIONS, escape_globs, list_on_driver, load_files
 from spark_apps.mergetree.external_files import add_file_columns, describe_scan, is_external, read_external
 from spark_apps.mergetree.integrity import check_intact
-from spark_apps.mergetree.pyspark_names import Column, DataFrame, F, SparkSession, T, Window
 from spark_apps.mergetree.schema import column, quote
-from spark_apps.mergetree.spark_utils import READ_OPTIONS, escape_globs, list_on_driver, load_files
 from spark_apps.mergetree.tree import DELETED, GROUP_ID, LINEAGE, ROW, FileGroups, Snapshot, Tree
 from spark_apps.storage.arrow_keys import last_matches, number_rows, rows_with_keys, rows_without_keys
 from spark_apps.storage.errors import StorageError
@@ -199,7 +199,7 @@ def read_files(
     :param row: add :data:`~spark_apps.mergetree.tree.LINEAGE` and :data:`~spark_apps.mergetree.tree.ROW`.
     :param only: drops rows by their stored columns, before more columns are added.
     :param buckets: what Spark is told of the files' layout, where it is to take them for buckets; see
-        :func:`~spark_apps.mergetree.spark_utils.load_files`.
+        :func:`~spark_apps.engine.spark_utils.load_files`.
     :raises ObjectNotFound: if a file is gone.
     :raises StorageError: if one has another size than the log says.
     """

@@ -12,9 +12,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from spark_apps.mergetree.pyspark_names import Column, F, SparkSession, T, spark_errors
+from spark_apps.engine.pyspark_names import Column, F, SparkSession, T, spark_errors
+from spark_apps.engine.spark_utils import setting as setting_of
 from spark_apps.mergetree.schema import quote
-from spark_apps.mergetree.spark_utils import setting as setting_of
 from spark_apps.mergetree.tree import Snapshot
 from spark_apps.storage.errors import InvalidInput
 from spark_apps.timeline.model import SourceDefinition, TableDefinition

@@ -11,9 +11,9 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from functools import lru_cache
 from typing import Any, cast
 
+from spark_apps.engine.pyspark_names import Column, DataFrame, F, T
+from spark_apps.engine.spark_versions import type_of_ddl
 from spark_apps.layout.types import build_type, parse_type
-from spark_apps.mergetree.pyspark_names import Column, DataFrame, F, T
-from spark_apps.mergetree.spark_versions import type_of_ddl
 from spark_apps.storage.errors import InvalidInput, InvalidSchema, UnknownColumn
 from spark_apps.storage.names import check_column_name
 from spark_apps.storage.names import quote as quote

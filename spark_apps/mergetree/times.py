@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from spark_apps.mergetree.pyspark_names import T
+from spark_apps.engine.pyspark_names import T
 from spark_apps.mergetree.tree import Tree
 
 # Microseconds since 1970.

@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Literal, Protocol, cast
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
-from spark_apps.mergetree.pyspark_names import StructField, StructType
+from spark_apps.engine.no_session import NO_SPARK
+from spark_apps.engine.pyspark_names import StructField, StructType
 from spark_apps.mergetree.schema import column_types, struct_type
-from spark_apps.storage.errors import StorageError
 from spark_apps.storage.names import DELETED as DELETED
 from spark_apps.timeline.files import DataFile, GroupKey, merge_order
 from spark_apps.timeline.model import DATA_TREE, Field, TableDefinition
@@ -160,21 +160,6 @@ class ExternalFiles(Protocol):
 
         An Arrow table with the columns of ``schema``.
         """
-
-
-class NeedsSpark(StorageError):
-    """A request that only a Spark session can answer, where there is none."""
-
-
-class _AbsentSession:
-    """A stand-in for the Spark session in processes that have none; it refuses every request."""
-
-    def __getattr__(self, name: str) -> Any:
-        raise NeedsSpark(f"There is no Spark session here, and {name!r} of one was asked for.")
-
-
-NO_SPARK = cast("SparkSession", _AbsentSession())
-"""The session of a snapshot that is planned and read without one."""
 
 
 _FEW_GROUPS = 64

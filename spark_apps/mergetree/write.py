@@ -26,6 +26,9 @@ from typing import Any, Literal
 
 from msgspec.structs import replace
 
+from spark_apps.engine.pyspark_names import Column, DataFrame, F, Observation, SparkSession, T, Window, spark_errors
+from spark_apps.engine.spark_utils import cores, over_connect, portable_times
+from spark_apps.engine.spark_versions import failed_expression, refused_record, repartition_by_id, unreadable_file
 from spark_apps.layout.hashing import SPARK_BUCKETS
 from spark_apps.mergetree.buckets import (
     GROUP,
@@ -38,16 +41,13 @@ from spark_apps.mergetree.buckets import (
     value_texts,
 )
 from spark_apps.mergetree.integrity import fetch_footer, fetch_tail, footer_of, seal
-from spark_apps.mergetree.pyspark_names import Column, DataFrame, F, Observation, SparkSession, T, Window, spark_errors
 from spark_apps.mergetree.read import kept_tombstones, ordered_tombstones, scan
 from spark_apps.mergetree.schema import NULL_MARK, column
-from spark_apps.mergetree.spark_utils import cores, over_connect, portable_times
-from spark_apps.mergetree.spark_versions import failed_expression, refused_record, repartition_by_id, unreadable_file
 from spark_apps.mergetree.tree import DELETED, FileGroups, Snapshot, Tree
 from spark_apps.storage.credentials import missing_file_system
 from spark_apps.storage.errors import EnvironmentMismatch, InvalidInput, InvalidSchema, StorageError, UnsupportedSource
 from spark_apps.storage.file_faults import fault_of
-from spark_apps.storage.parquet_files import column_chunk, footer_in
+from spark_apps.storage.parquet.files import column_chunk, footer_in
 from spark_apps.storage.store import ObjectStore
 from spark_apps.timeline.field_types import INDEX_FILES
 from spark_apps.timeline.files import DataFile, GroupKey, is_merged, lowest_files, replaced_rows

@@ -20,10 +20,10 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+from spark_apps.engine.pyspark_names import SparkSession, T
+from spark_apps.engine.spark_utils import setting
 from spark_apps.mergetree.buckets import GROUP, PART, Target
 from spark_apps.mergetree.integrity import is_countable, seal
-from spark_apps.mergetree.pyspark_names import SparkSession, T
-from spark_apps.mergetree.spark_utils import setting
 from spark_apps.mergetree.tree import DELETED, Tree
 from spark_apps.mergetree.write import lineage, without_dictionary
 from spark_apps.storage.errors import StorageError

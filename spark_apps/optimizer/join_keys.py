@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from spark_apps.engine.spark_utils import setting
 from spark_apps.layout.types import ColumnType, parse_type
-from spark_apps.mergetree.spark_utils import setting
 from spark_apps.mergetree.tree import Snapshot
 from spark_apps.query.planning import ReadPlan, plan_seconds, prunes_by, read_seconds
 from spark_apps.query.predicates import And, In, IsNull, Or, Predicate

@@ -26,10 +26,10 @@ from typing import TYPE_CHECKING, Any, Literal
 from spark_apps.actions.register import open_log
 from spark_apps.actions.source_diff import folded_in
 from spark_apps.actions.template import TableHandle
+from spark_apps.engine.spark_utils import SettingAsked, remembered_settings, setting
 from spark_apps.indexes.covering.definition import has_buckets
 from spark_apps.mergetree.reader_settings import TEXTS, differing_setting
 from spark_apps.mergetree.schema import struct_type
-from spark_apps.mergetree.spark_utils import SettingAsked, remembered_settings, setting
 from spark_apps.mergetree.tree import Snapshot
 from spark_apps.optimizer.join_keys import JoinKeys
 from spark_apps.query.explain import Explanation, explain_plan

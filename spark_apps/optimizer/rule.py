@@ -1,7 +1,7 @@
 """The rule in Spark's optimizer: compiled once a JVM, installed once a session, among those that others put there.
 
 Its Java part (``index_rule.java``, ``join_keys.java``) is compiled in the session
-(:mod:`spark_apps.mergetree.java_part`).
+(:mod:`spark_apps.engine.java_part`).
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any
 from py4j.protocol import Py4JError
 from pyspark.java_gateway import ensure_callback_server_started
 
-from spark_apps.mergetree.java_part import compiled, new
-from spark_apps.mergetree.spark_utils import OWN_SCAN
+from spark_apps.engine.java_part import compiled, new
+from spark_apps.engine.spark_utils import OWN_SCAN
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import DataFrame, SparkSession
 
-from spark_apps.mergetree.hadoop_store import reach
+from spark_apps.engine.hadoop_store import reach
+from spark_apps.engine.spark_utils import over_connect, session_id
 from spark_apps.mergetree.schema import struct_type
-from spark_apps.mergetree.spark_utils import over_connect, session_id
 from spark_apps.optimizer.rewriting import Rewriter, ScanDecision
 from spark_apps.optimizer.rule import InstalledRule
 from spark_apps.storage.errors import EnvironmentMismatch, InvalidInput

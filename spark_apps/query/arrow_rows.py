@@ -28,7 +28,7 @@ from spark_apps.query.predicates import And, KeySet, Predicate, columns_of, keys
 from spark_apps.query.wanted_keys import WantedKeys
 from spark_apps.storage.errors import StorageError, UnsupportedSource
 from spark_apps.storage.file_faults import fault_of
-from spark_apps.storage.parquet_files import group_rows
+from spark_apps.storage.parquet.files import group_rows
 from spark_apps.storage.store import RangedFile, Rewritten, open_by_address
 from spark_apps.timeline.files import DataFile
 

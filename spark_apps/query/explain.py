@@ -9,8 +9,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from spark_apps.engine.pyspark_names import F
 from spark_apps.mergetree.external_files import external_reader_notes
-from spark_apps.mergetree.pyspark_names import F
 from spark_apps.mergetree.read import scan
 from spark_apps.mergetree.schema import column, resolve
 from spark_apps.mergetree.tree import GROUP_ID, Snapshot

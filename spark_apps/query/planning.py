@@ -18,6 +18,7 @@ from operator import and_, or_
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
+from spark_apps.engine.spark_utils import cores, is_built_in, setting
 from spark_apps.indexes.computed import indexed_by
 from spark_apps.indexes.handler import (
     Buckets,
@@ -44,7 +45,6 @@ from spark_apps.mergetree.reader_settings import (
     unknown_time_zone,
 )
 from spark_apps.mergetree.schema import column_share
-from spark_apps.mergetree.spark_utils import cores, is_built_in, setting
 from spark_apps.mergetree.tree import Snapshot
 from spark_apps.query import predicates
 from spark_apps.query.predicates import (

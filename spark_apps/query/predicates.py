@@ -19,10 +19,10 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
+from spark_apps.engine.pyspark_names import T, spark_errors
+from spark_apps.engine.spark_versions import message_of
 from spark_apps.indexes.computed import shown_key
 from spark_apps.indexes.ranges import Range, Summary
-from spark_apps.mergetree.pyspark_names import T, spark_errors
-from spark_apps.mergetree.spark_versions import message_of
 from spark_apps.mergetree.tree import Snapshot
 from spark_apps.storage.errors import InvalidInput, InvalidPredicate, UnknownColumn
 

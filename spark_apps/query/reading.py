@@ -20,14 +20,14 @@ from pyspark.errors import PySparkException
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
+from spark_apps.engine.spark_utils import setting
+from spark_apps.engine.spark_versions import UNION_PARTITIONING, union_keeps_buckets
 from spark_apps.indexes.handler import Buckets, CoveringScan, Key
 from spark_apps.indexes.lineage import LINEAGE
 from spark_apps.layout.types import ColumnType, parse_type
 from spark_apps.mergetree.blocks import read_blocks
 from spark_apps.mergetree.read import empty, read_files, scan, with_keys
 from spark_apps.mergetree.schema import arrange_columns, column, quote, resolve, select_columns
-from spark_apps.mergetree.spark_utils import setting
-from spark_apps.mergetree.spark_versions import UNION_PARTITIONING, union_keeps_buckets
 from spark_apps.mergetree.tree import GROUP_ID, Snapshot, Tree
 from spark_apps.query.logged import Asked, note_query
 from spark_apps.query.planning import ReadPlan, plan_read

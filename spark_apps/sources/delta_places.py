@@ -20,7 +20,7 @@ import msgspec
 
 from spark_apps.storage.documents import decode, prepare
 from spark_apps.storage.errors import StorageUnavailable, UnsupportedSource, VersionNotFound
-from spark_apps.storage.parquet_files import open_file
+from spark_apps.storage.parquet.files import open_file
 from spark_apps.storage.printing import printable
 from spark_apps.storage.store import ObjectInfo, Store
 from spark_apps.timeline.allowed_sources import Folder

@@ -17,6 +17,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
+from spark_apps.engine.pyspark_names import SparkSession, StructType, T, spark_errors
+from spark_apps.engine.spark_utils import escape_globs, list_on_driver
+from spark_apps.engine.spark_versions import message_of
 from spark_apps.layout.partitions import (
     NULL_PARTITION,
     canonical_string,
@@ -26,11 +29,8 @@ from spark_apps.layout.partitions import (
     value_of,
 )
 from spark_apps.layout.types import parse_type
-from spark_apps.mergetree.pyspark_names import SparkSession, StructType, T, spark_errors
 from spark_apps.mergetree.reader_settings import session_settings
 from spark_apps.mergetree.schema import check_partition_types, parse_ddl, table_fields
-from spark_apps.mergetree.spark_utils import escape_globs, list_on_driver
-from spark_apps.mergetree.spark_versions import message_of
 from spark_apps.mergetree.tree import ExternalFiles
 from spark_apps.sources import iceberg
 from spark_apps.sources.delta import DeltaTable

@@ -20,7 +20,7 @@ from spark_apps.mergetree.external_files import THROUGH, VALUES, WHY
 from spark_apps.mergetree.write import count_rows
 from spark_apps.storage.errors import StorageError, UnsupportedSource
 from spark_apps.storage.file_faults import fault_of
-from spark_apps.storage.parquet_files import read_columns
+from spark_apps.storage.parquet.files import read_columns
 from spark_apps.storage.store import Store
 from spark_apps.timeline.model import DATA_TREE, UNKNOWN_ROWS, AddFile, Field
 
@@ -180,7 +180,7 @@ def cast_to_schema(rows: Any, schema: StructType) -> Any:
     """
     import pyarrow as pa
 
-    from spark_apps.mergetree.spark_versions import arrow_schema
+    from spark_apps.engine.spark_versions import arrow_schema
 
     target = arrow_schema(schema)
     positions = {name.lower(): n for n, name in enumerate(rows.column_names)}

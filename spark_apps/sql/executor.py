@@ -50,10 +50,10 @@ from spark_apps.storage.errors import (
 from spark_apps.storage.parameters import Parameters
 from spark_apps.storage.store import Store
 from spark_apps.table import IndexedTable
+from spark_apps.timeline.commit import new_txn_id
 from spark_apps.timeline.locations import LOGS_OF_SOURCES, Warehouse, WarehouseTable
 from spark_apps.timeline.log import Timeline
 from spark_apps.timeline.model import Receipt
-from spark_apps.timeline.publish import new_txn_id
 from spark_apps.timeline.state import State
 from spark_apps.timeline.transactions import find_receipt
 

@@ -36,9 +36,9 @@ from spark_apps.actions.change_rows import (
 )
 from spark_apps.actions.template import Action
 from spark_apps.actions.upsert_plan import unique_index
+from spark_apps.engine.spark_utils import over_connect, setting
+from spark_apps.engine.spark_versions import message_of, try_cast
 from spark_apps.mergetree.schema import quote
-from spark_apps.mergetree.spark_utils import over_connect, setting
-from spark_apps.mergetree.spark_versions import message_of, try_cast
 from spark_apps.mergetree.tree import Snapshot, Tree
 from spark_apps.optimizer.session import indexes_in_use
 from spark_apps.sources.other_formats import check_folder

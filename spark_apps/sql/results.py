@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any, overload
 import msgspec
 
 from spark_apps.actions.indexing import home_of
+from spark_apps.engine.hadoop_store import reach
 from spark_apps.indexes.registry import available
 from spark_apps.layout.partitions import canonical_string, parse_partition_path, value_of
 from spark_apps.layout.types import parse_type
-from spark_apps.mergetree.hadoop_store import reach
 from spark_apps.optimizer.session import usable
 from spark_apps.sources.registry import find_in_catalog
 from spark_apps.sql.statements import PartitionSpec, Statement, Value

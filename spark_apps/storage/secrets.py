@@ -13,8 +13,6 @@ from collections.abc import Iterable, Iterator, Mapping
 from itertools import pairwise
 from typing import Any
 
-from spark_apps.storage.errors import InvalidInput
-
 STARS = "***"
 SHORTEST = 4
 """A shorter value is not looked for in texts: it would tear holes into ordinary words."""
@@ -286,27 +284,6 @@ def _values(given: Any, secret: bool, path: str) -> Iterator[tuple[str, str]]:
             yield path, text
         if isinstance(given, str):
             yield from ((path, one) for one in (*secrets_in_text(text), *secrets_in_statement(text)))
-
-
-def check_unwritten(what: str, given: Mapping[str, Any], hint: str) -> None:
-    """Refuse secrets in what a table's log would keep, where every reader of the table or its page sees them.
-
-    :param what: the kind of entry, for the error: ``property``, ``option``.
-    :raises InvalidInput: for one; names the entry, never its value.
-    """
-    for name, value in given.items():
-        # A column may be called password; its description may not hold one.
-        if secrets_in_text(str(value)) if name.lower().startswith("comment") else holds_secret(name, value):
-            raise InvalidInput(
-                f"The {what} {name!r} looks like a secret, and a table's log keeps {_PLURALS[what]}.", hint=hint
-            )
-
-
-_PLURALS = {"property": "properties", "option": "options", "location": "locations"}
-UNWRITTEN_HINT = (
-    "Give it in storage_options or in the settings of the Spark session, which are never written down; a property may "
-    "name the place where it is kept."
-)
 
 
 # --- texts --------------------------------------------------------------------------------------------------------

@@ -44,7 +44,7 @@ logger = logging.getLogger(__name__)
 _SCHEMES = {"s3", "s3a", "gs", "az", "abfs", "abfss", "adl", "azure", "memory"}
 HADOOP_SCHEMES = frozenset(("hdfs", "viewfs"))
 """Of file systems that Hadoop's Java alone reaches: on the driver of a Spark session
-(:mod:`spark_apps.mergetree.hadoop_store`)."""
+(:mod:`spark_apps.engine.hadoop_store`)."""
 # Options of the HTTP client, which obstore takes apart from those of the store.
 _CLIENT_OPTIONS = {"allow_http", "allow_invalid_certificates", "connect_timeout", "http1_only", "proxy_url", "timeout"}
 SOURCE_ROOTS = "source_roots"

@@ -20,8 +20,8 @@ from urllib.parse import unquote
 
 from spark_apps.storage.errors import InvalidInput, InvalidName, SourceNotAllowed
 from spark_apps.storage.printing import printable
-from spark_apps.storage.secrets import check_unwritten
 from spark_apps.storage.store import SOURCE_ROOTS, Store
+from spark_apps.storage.unwritten import check_unwritten
 from spark_apps.timeline.locations import Location, locate
 from spark_apps.timeline.model import SourceDefinition
 

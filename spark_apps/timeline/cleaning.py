@@ -13,7 +13,10 @@ from dataclasses import dataclass, replace
 from spark_apps.storage.errors import AlreadyCommitted, ConcurrentWrite, StopWriteWindowOpen
 from spark_apps.storage.printing import Grid, Printed, View, counted, exact, size
 from spark_apps.storage.store import ObjectInfo
-from spark_apps.timeline import delta_log, hashing_config, open_tables
+from spark_apps.timeline import hashing_config
+from spark_apps.timeline.commit import commit_changes, housekeeping, new_txn_id
+from spark_apps.timeline.delta import log as delta_log
+from spark_apps.timeline.delta import publishing
 from spark_apps.timeline.files import DataFile, delta_of
 from spark_apps.timeline.limits import RETAIN_SECONDS, RETAIN_VERSIONS
 from spark_apps.timeline.log import Timeline, format_instant
@@ -28,7 +31,6 @@ from spark_apps.timeline.model import (
     group_scope,
 )
 from spark_apps.timeline.operations import CLEAN, EXPIRE
-from spark_apps.timeline.publish import housekeeping, new_txn_id, publish
 from spark_apps.timeline.tombstones import is_past, tombstone_days
 from spark_apps.timeline.transactions import (
     DATA,
@@ -101,7 +103,7 @@ def clean(
     :raises StopWriteWindowOpen: if orderings are to be dropped before their time, and another holder has a window.
     """
     timeline.refresh()
-    log_files = open_tables.rewrite_log(timeline) if published_log else {}
+    log_files = publishing.rewrite_log(timeline) if published_log else {}
     txn_id = txn_id or new_txn_id(CLEAN.name)
     dead = _presumed_dead(timeline, presumed_dead_seconds)
     for name, attempt in dead:
@@ -115,7 +117,7 @@ def clean(
     if below > timeline.head.expired_below:
         intent = housekeeping(EXPIRE, Expire(below), txn_id=txn_id, base=timeline.head.version)
         try:
-            receipt = publish(timeline, intent)
+            receipt = commit_changes(timeline, intent)
         except AlreadyCommitted as error:
             receipt = error.receipt
     files, _ = _deletable(timeline, timeline.refresh().expired_below)
@@ -144,7 +146,7 @@ def plan(
     below = max(expiry(timeline, retain_versions, retain_seconds), timeline.head.expired_below)
     files, keeps_for = _deletable(timeline, below, newest_published=published_log)
     if published_log:
-        files |= open_tables.log_files_to_go(timeline)
+        files |= publishing.log_files_to_go(timeline)
     dead = tuple(f"{name}.{attempt}" for name, attempt in _presumed_dead(timeline, presumed_dead_seconds))
     forgotten = sum(file.rows for file in _kept_too_long(timeline, tombstones))
     return CleaningPlan(below, tuple(files), sum(files.values()), dead, keeps_for, forgotten)
@@ -178,7 +180,7 @@ def _forget_deletes(timeline: Timeline, all_of_them: bool) -> int:
             metrics={"tombstones_dropped": count},
         )
         try:
-            publish(timeline, intent)
+            commit_changes(timeline, intent)
             return count
         except (ConcurrentWrite, StopWriteWindowOpen) as error:
             if all_of_them and (tried == _TRIES or isinstance(error, StopWriteWindowOpen)):
@@ -223,7 +225,7 @@ def _deletable(
     live = live_requests(timeline)
     state = timeline.head
     protecting = [request for request in live if request.oldest_needed < below]
-    published = open_tables.needed_versions(timeline, newest_only=newest_published)
+    published = publishing.needed_versions(timeline, newest_only=newest_published)
     oldest = min([below, *(request.oldest_needed for request in protecting)])
     needed, withdrawn = _needed(timeline, oldest, state.version), set(withdrawn_attempts(timeline))
     # Readers of another format know no indexes.
@@ -236,7 +238,7 @@ def _deletable(
             if ended and _beside(info.key) not in needed:
                 deletable[info.key] = info.size
     if published is not None:
-        named = open_tables.vectors_needed(timeline, published[0])
+        named = publishing.vectors_needed(timeline, published[0])
         vectors = timeline.store.list(delta_log.VECTORS)
         # One that is being published is named by no version yet.
         long_ago = timeline.clock() - _LATEST_LANDING_SECONDS

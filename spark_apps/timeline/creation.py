@@ -9,7 +9,9 @@ from dataclasses import replace
 from spark_apps.storage.errors import AlreadyCommitted, InvalidName, LogVanished, StorageError, TableExists
 from spark_apps.storage.names import check_txn_id
 from spark_apps.storage.store import ObjectStore, Store
-from spark_apps.timeline import hashing_config, open_tables
+from spark_apps.timeline import hashing_config
+from spark_apps.timeline.commit import Intent, check_not_committed, commit_changes, new_txn_id
+from spark_apps.timeline.delta import publishing
 from spark_apps.timeline.log import ROOT, Timeline, commit_key, left_by_a_table
 from spark_apps.timeline.model import (
     FORMAT_VERSION,
@@ -22,7 +24,6 @@ from spark_apps.timeline.model import (
     table_scope,
 )
 from spark_apps.timeline.operations import CREATE
-from spark_apps.timeline.publish import Intent, check_not_committed, new_txn_id, publish
 from spark_apps.timeline.state import State
 from spark_apps.timeline.transactions import DATA
 
@@ -79,7 +80,7 @@ def create_table(
         if landed.txn_id == intent.txn_id:
             timeline.refresh()
             _leave_note(store)
-            open_tables.follow(timeline, landed)
+            publishing.follow(timeline, landed)
             return timeline, Receipt.of(landed)
     return timeline, _retry_or_recreate(timeline, intent)
 
@@ -96,7 +97,7 @@ def _retry_or_recreate(timeline: Timeline, intent: Intent) -> Receipt:
     try:
         check_not_committed(timeline.refresh(), intent.txn_id, timeline)
         dropped(timeline.head)
-        return publish(timeline, replace(intent, base=timeline.head.version), dropped)
+        return commit_changes(timeline, replace(intent, base=timeline.head.version), dropped)
     except AlreadyCommitted as error:
         return error.receipt
 

@@ -23,7 +23,7 @@ import xxhash
 
 from spark_apps.storage.documents import decode
 from spark_apps.storage.errors import LogDamaged
-from spark_apps.storage.parquet_files import group_rows, open_file
+from spark_apps.storage.parquet.files import group_rows, open_file
 from spark_apps.timeline.field_types import FILE_PATH, GROUP, INDEX_FILES, KEY_CHARACTERS, PARTITION, TREE
 from spark_apps.timeline.model import COVERS, NEW_KEYS, REPLACED, AddFile, Struct
 from spark_apps.timeline.validation import check_extra
@@ -79,7 +79,7 @@ def read(body: bytes, opened: Any, version: int, begins: str, what: str) -> Colu
     Numbers, what repeats and where files lie are checked here, or of a large file when they are asked for; the rest of
     a path when its file is asked for.
 
-    :param body: the file. :param opened: it, by :func:`~spark_apps.storage.parquet_headers.open_parquet`.
+    :param body: the file. :param opened: it, by :func:`~spark_apps.storage.parquet.headers.open_parquet`.
     :param version: of the state.
     :param begins: what the paths of data files begin with (:func:`~spark_apps.timeline.validation.data_prefix`).
     :raises LogDamaged: if a column holds what cannot be, naming it.

@@ -20,8 +20,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from msgspec.structs import replace
 
 from spark_apps.storage.errors import InvalidRule, LogDamaged, ObjectNotFound, StorageError
+from spark_apps.storage.parquet.thrift import varint
 from spark_apps.storage.store import ObjectStore, write_once
-from spark_apps.storage.thrift import varint
 from spark_apps.timeline.log import format_instant, seconds_of
 from spark_apps.timeline.model import (
     AnyAction,

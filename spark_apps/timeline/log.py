@@ -41,7 +41,7 @@ from spark_apps.storage.errors import (
     TableNotFound,
     VersionNotFound,
 )
-from spark_apps.storage.parquet_headers import open_parquet
+from spark_apps.storage.parquet.headers import open_parquet
 from spark_apps.storage.store import ObjectStore, OutcomeUnknown, write_once
 from spark_apps.timeline import features, files
 from spark_apps.timeline.field_types import (

@@ -1,7 +1,7 @@
 """The contents of the log: commits, the actions in them, the scopes they read and wrote.
 
 Everything here is a frozen struct that turns into JSON and back; :mod:`spark_apps.timeline.state` defines what the
-actions mean when they are folded, :mod:`spark_apps.timeline.publish` when a commit may be made.
+actions mean when they are folded, :mod:`spark_apps.timeline.commit` when a commit may be made.
 """
 
 from __future__ import annotations

@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from msgspec.structs import replace
 
 from spark_apps.storage.errors import AlreadyCommitted, InvalidInput, LakeIndexError
+from spark_apps.timeline.commit import new_txn_id
 from spark_apps.timeline.log import Timeline
 from spark_apps.timeline.model import (
     DATA_TREE,
@@ -30,7 +31,6 @@ from spark_apps.timeline.model import (
     table_scope,
 )
 from spark_apps.timeline.operations import RESTORE
-from spark_apps.timeline.publish import new_txn_id
 from spark_apps.timeline.state import NEVER, State
 from spark_apps.timeline.transactions import begin, find_receipt
 

@@ -18,6 +18,7 @@ from spark_apps.storage.documents import fetch
 from spark_apps.storage.errors import ConcurrentWrite, LogDamaged, ObjectNotFound, StageMismatch
 from spark_apps.storage.names import check_name
 from spark_apps.storage.store import ObjectStore, write_once
+from spark_apps.timeline.commit import Guard, KeysConflict, commute, share_keys
 from spark_apps.timeline.field_types import HEARTBEAT_BYTES, MANIFEST_BYTES
 from spark_apps.timeline.files import GroupKey
 from spark_apps.timeline.model import (
@@ -35,7 +36,6 @@ from spark_apps.timeline.model import (
     StageManifest,
     Write,
 )
-from spark_apps.timeline.publish import Guard, KeysConflict, commute, share_keys
 from spark_apps.timeline.state import State, was_kept_current
 from spark_apps.timeline.validation import check_actions
 
@@ -230,7 +230,7 @@ def changed_groups(base: State, actions: Iterable[AnyAction]) -> set[GroupKey]:
 
 
 def keys_conflict(store: ObjectStore, manifest: StageManifest) -> KeysConflict | None:
-    """Return a test, for :class:`~spark_apps.timeline.publish.Intent`, of keys in common with a commit.
+    """Return a test, for :class:`~spark_apps.timeline.commit.Intent`, of keys in common with a commit.
 
     It tests whether the commit added a key to a unique index that the stages add too. Where the key columns are not
     known, any entry in the same shard may be one.

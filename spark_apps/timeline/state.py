@@ -1,7 +1,7 @@
 """The state of a table at one version: the log folded up to there.
 
 ``apply`` alone defines what an action means. It decides nothing: whether a commit may be made was settled when it was
-made (:mod:`spark_apps.timeline.publish`), so folding the same log gives the same state anywhere.
+made (:mod:`spark_apps.timeline.commit`), so folding the same log gives the same state anywhere.
 """
 
 from __future__ import annotations

@@ -29,6 +29,20 @@ from spark_apps.storage.errors import (
 from spark_apps.storage.names import check_name, check_txn_id
 from spark_apps.storage.store import write_once
 from spark_apps.timeline import stages
+from spark_apps.timeline.commit import (
+    REPLACED,
+    Guard,
+    Intent,
+    KeysConflict,
+    abort_id,
+    check_declared,
+    check_not_aborted,
+    check_not_committed,
+    commit_changes,
+    commit_of,
+    housekeeping,
+    new_txn_id,
+)
 from spark_apps.timeline.field_types import HEARTBEAT_BYTES, NOTE_BYTES, Count, FolderTxnId, Label
 from spark_apps.timeline.log import Timeline
 from spark_apps.timeline.model import (
@@ -43,20 +57,6 @@ from spark_apps.timeline.model import (
     Write,
 )
 from spark_apps.timeline.operations import ABORT
-from spark_apps.timeline.publish import (
-    REPLACED,
-    Guard,
-    Intent,
-    KeysConflict,
-    abort_id,
-    check_declared,
-    check_not_aborted,
-    check_not_committed,
-    commit_of,
-    housekeeping,
-    new_txn_id,
-    publish,
-)
 from spark_apps.timeline.state import State
 
 logger = logging.getLogger(__name__)
@@ -376,7 +376,7 @@ class Transaction:
             metrics=manifest.metrics,
             keys_conflict=keys_conflict,
         )
-        return publish(self.timeline, intent, guard)
+        return commit_changes(self.timeline, intent, guard)
 
     def abort(self, reason: str = "") -> Receipt | None:
         """End this attempt by a commit; see :func:`abort`."""
@@ -558,7 +558,7 @@ def abort(timeline: Timeline, txn_id: str, attempt: int, reason: str = "") -> Re
         ABORT, Abort(txn_id, attempt, reason), txn_id=abort_id(txn_id, attempt), base=timeline.head.version
     )
     try:
-        return publish(timeline, intent, not_committed)
+        return commit_changes(timeline, intent, not_committed)
     except AlreadyCommitted as error:
         if error.receipt.txn_id == txn_id:
             raise

@@ -17,11 +17,11 @@ from spark_apps.storage.errors import (
     StopWriteWindowOpen,
     WindowNotOpen,
 )
+from spark_apps.timeline.commit import Intent, check_not_dropped, commit_changes, end_window, housekeeping
 from spark_apps.timeline.limits import SILENT_WRITER_SECONDS, WINDOW_SECONDS
 from spark_apps.timeline.log import Timeline, format_instant, seconds_of
 from spark_apps.timeline.model import CloseWindow, OpenWindow, Receipt, RenewWindow, Requested, Scope
 from spark_apps.timeline.operations import CLOSE_WINDOW, OPEN_WINDOW, RENEW_WINDOW
-from spark_apps.timeline.publish import Intent, check_not_dropped, end_window, housekeeping, publish
 from spark_apps.timeline.state import State, Window
 from spark_apps.timeline.transactions import abort, is_presumed_dead, live_requests
 
@@ -72,7 +72,7 @@ def open_window(
             _check_free(state, scope, timeline.clock())
 
         try:
-            receipt = publish(timeline, intent, guard)
+            receipt = commit_changes(timeline, intent, guard)
         except _Expired as blocked:
             end_window(timeline, blocked.window, ended_by=holder)
             continue
@@ -137,7 +137,7 @@ def renew(timeline: Timeline, epoch: int, seconds: float = WINDOW_SECONDS) -> Wi
     if deadline <= window.deadline:
         return window
     intent = housekeeping(RENEW_WINDOW, RenewWindow(epoch, deadline), base=timeline.head.version)
-    publish(timeline, intent, lambda state: _check_open(timeline, state, epoch))
+    commit_changes(timeline, intent, lambda state: _check_open(timeline, state, epoch))
     return find(timeline, epoch)
 
 
@@ -148,7 +148,7 @@ def close(timeline: Timeline, epoch: int, txn_id: str | None = None) -> Receipt:
     """
     intent = housekeeping(CLOSE_WINDOW, CloseWindow(epoch), txn_id=txn_id, base=timeline.refresh().version)
     try:
-        return publish(timeline, intent, lambda state: _check_open(timeline, state, epoch))
+        return commit_changes(timeline, intent, lambda state: _check_open(timeline, state, epoch))
     except AlreadyCommitted as error:
         return error.receipt
 

@@ -29,8 +29,8 @@ from datetime import UTC, datetime, timedelta
 import msgspec
 
 from spark_apps.storage.errors import InvalidInput, LakeIndexError, LogDamaged, StorageUnavailable
+from spark_apps.storage.sizes import parse_bytes
 from spark_apps.storage.store import ObjectInfo, ObjectStore
-from spark_apps.storage.units import parse_bytes
 from spark_apps.timeline.model import Receipt
 from spark_apps.workload.asked import LINE_BYTES, AskedQuery, Workload, from_document
 

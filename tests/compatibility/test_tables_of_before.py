@@ -17,7 +17,7 @@ from pyspark.sql.types import BooleanType, StructField, StructType
 
 from spark_apps import IndexedTable
 from spark_apps.actions.staging import Stage
-from spark_apps.mergetree.spark_versions import from_arrow, to_arrow
+from spark_apps.engine.spark_versions import from_arrow, to_arrow
 from spark_apps.storage.errors import TableNotFound
 from spark_apps.storage.store import Store
 from spark_apps.timeline.log import Timeline

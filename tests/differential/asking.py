@@ -18,11 +18,11 @@ from pyspark.sql.types import StructType
 
 import spark_apps
 from spark_apps.actions.template import TableHandle
+from spark_apps.arrow_table import OpenTable
 from spark_apps.datasource import IndexedDataSource
+from spark_apps.engine.no_session import NO_SPARK
 from spark_apps.indexes.keyed import lookup
 from spark_apps.indexes.registry import asked_by
-from spark_apps.mergetree.tree import NO_SPARK
-from spark_apps.opened import OpenTable
 from spark_apps.query import arrow_reading, planning
 from spark_apps.query import arrow_rows as query_rows
 from spark_apps.storage.errors import InvalidInput, InvalidPredicate, LakeIndexError, UnsupportedSource

@@ -26,8 +26,8 @@ from pyspark.sql.types import StructField, StructType
 
 from spark_apps import IncludedColumns, IndexedTable
 from spark_apps.datasource import IndexedDataSource
+from spark_apps.engine.spark_versions import from_arrow, to_arrow
 from spark_apps.mergetree.schema import parse_simple_string
-from spark_apps.mergetree.spark_versions import from_arrow, to_arrow
 from spark_apps.storage.errors import InvalidInput, InvalidPredicate, LakeIndexError, UnsupportedSource
 from tests.differential.keyed import Keyed
 from tests.differential.plain import Way, count_decisions, decisions_of, enabled, files_way

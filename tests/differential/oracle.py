@@ -9,7 +9,7 @@ from typing import Any
 import duckdb
 from pyspark.errors import PySparkException
 
-from spark_apps.mergetree.spark_versions import to_arrow
+from spark_apps.engine.spark_versions import to_arrow
 from tests.differential.predicates import Predicate
 from tests.differential.values import arrow
 from tests.spark_apps.frames import of_arrow

@@ -18,7 +18,7 @@ from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 
 import spark_apps
-from spark_apps.mergetree.spark_utils import OWN_SCAN
+from spark_apps.engine.spark_utils import OWN_SCAN
 from spark_apps.optimizer import join_keys
 from spark_apps.optimizer import session as sessions
 from spark_apps.optimizer.session import ScanDecision

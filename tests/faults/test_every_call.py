@@ -22,7 +22,7 @@ from spark_apps.storage.errors import (
     StorageError,
     TableExists,
 )
-from spark_apps.timeline import cleaning, creation, log, publish, state
+from spark_apps.timeline import cleaning, commit, creation, log, state
 from spark_apps.timeline.log import Timeline
 from tests.faults.scenarios import DOWN, SCENARIOS, Point, Process, Scenario
 from tests.simulation import work
@@ -172,8 +172,8 @@ def _lost(store: Any, key: str, body: bytes, _sleep: Any) -> bytes:
     [
         (log, "write_once", _lost, "write"),
         (cleaning, "live_requests", lambda _timeline: [], "clean"),
-        (publish, "check_not_aborted", lambda *_: None, "abort of a sleeping writer"),
-        (publish, "check_not_committed", lambda *_: None, "write"),
+        (commit, "check_not_aborted", lambda *_: None, "abort of a sleeping writer"),
+        (commit, "check_not_committed", lambda *_: None, "write"),
         (creation, "check_not_committed", lambda *_: None, "create"),
     ],
     ids=["read-back skipped", "blind cleaner", "abort not seen", "own commit not seen", "own creation not seen"],

@@ -19,11 +19,11 @@ import pytest
 
 from spark_apps.storage.errors import LakeIndexError, PublishRefused, StorageUnavailable
 from spark_apps.storage.store import Store
-from spark_apps.timeline import delta_log
-from spark_apps.timeline.open_tables import publish_open, published
+from spark_apps.timeline.delta import log as delta_log
+from spark_apps.timeline.delta.publishing import publish, published
 from tests.simulation.store import CHANGING, CRASH_AFTER, CRASH_BEFORE, ERROR_AFTER, ERROR_BEFORE, LATE, Crash
+from tests.spark_apps.timeline.delta.test_publishing import theirs
 from tests.spark_apps.timeline.plain_rows import PlainRows
-from tests.spark_apps.timeline.test_open_tables import theirs
 from tests.turns import of_this_turn
 
 ALL = os.environ.get("FAULTS") == "all"
@@ -94,7 +94,7 @@ def base(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
     )
     table.write("insert", None, [table.row(n, None, rng) for n in range(8)])
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("spark_apps.timeline.open_tables.publish_open", lambda *_: None)
+        patch.setattr("spark_apps.timeline.delta.publishing.publish", lambda *_: None)
         table.write("insert", None, [table.row(n, None, rng) for n in range(8, 12)])
         table.fold()
     return table
@@ -215,7 +215,7 @@ def test_given_another_that_publishes_between_any_two_calls_then_each_version_is
 ) -> None:
     folder = tmp_path / "t"
     table, store = copied(base, folder)
-    publish_open(table.log)
+    publish(table.log)
     count = len(store.calls)
     assert published(table.log).behind == 0 and count > 10
     for at in range(count):
@@ -226,11 +226,11 @@ def test_given_another_that_publishes_between_any_two_calls_then_each_version_is
                 between.append(number)
                 other = base.reopened(Store(folder))
                 with pytest.MonkeyPatch.context() as patch:
-                    patch.setattr("spark_apps.timeline.open_tables._ENGINE", "another release")
-                    publish_open(other.log)
+                    patch.setattr("spark_apps.timeline.delta.publishing._ENGINE", "another release")
+                    publish(other.log)
 
         table, _ = copied(base, folder, gate)
-        publish_open(table.log)
+        publish(table.log)
         assert between and check(table, folder, set(table.versions)) == 0
 
 
@@ -239,7 +239,7 @@ def test_given_another_writer_that_is_first_at_any_call_then_nothing_of_its_log_
 ) -> None:
     folder, foreign = tmp_path / "t", b'{"commitInfo":{"timestamp":1,"operation":"WRITE"}}\n'
     table, store = copied(base, folder)
-    publish_open(table.log)
+    publish(table.log)
     creates = [key for verb, key in store.calls if verb == "create"]
     count = next(number for number, (verb, _) in enumerate(store.calls) if verb == "create") + 1
     assert len(creates) >= 2
@@ -252,6 +252,6 @@ def test_given_another_writer_that_is_first_at_any_call_then_nothing_of_its_log_
 
         table, _ = copied(base, folder, gate)
         with pytest.raises(PublishRefused, match="was not written for this table"):
-            publish_open(table.log)
+            publish(table.log)
         assert path.read_bytes() == foreign
         assert sorted((folder / delta_log.FOLDER).glob("*.json"))[-1] == path

@@ -17,8 +17,8 @@ from pyspark.sql import DataFrame
 from spark_apps import IndexedTable
 from spark_apps.actions.template import Attempt, StagedChanges, run
 from spark_apps.actions.write import Upsert
+from spark_apps.engine.pyspark_names import spark_errors
 from spark_apps.mergetree.integrity import fetch_footer
-from spark_apps.mergetree.pyspark_names import spark_errors
 from spark_apps.storage.errors import ObjectNotFound, StageMismatch, StorageError
 from spark_apps.timeline.model import DATA_TREE, AddFile
 

@@ -12,9 +12,9 @@ import pytest
 from msgspec.structs import replace
 
 from benchmarks.peers import Peer, environment
-from spark_apps.timeline import delta_checkpoints
+from spark_apps.timeline.delta import checkpoints as delta_checkpoints
+from spark_apps.timeline.delta.publishing import published, rewrite_log
 from spark_apps.timeline.model import Field
-from spark_apps.timeline.open_tables import published, rewrite_log
 from tests.spark_apps.timeline.plain_rows import PARTITIONS, PlainRows
 
 pytestmark = pytest.mark.heavy

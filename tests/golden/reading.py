@@ -20,7 +20,7 @@ from typing import IO, Any
 from pyspark.sql import types as T
 
 from spark_apps import IncludedColumns, IndexedTable, open_table
-from spark_apps.mergetree.pyspark_names import spark_errors
+from spark_apps.engine.pyspark_names import spark_errors
 from spark_apps.mergetree.schema import quote
 from spark_apps.storage.errors import InvalidInput, LakeIndexError, UnsupportedSource
 

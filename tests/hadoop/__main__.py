@@ -21,9 +21,9 @@ import pytest
 from pyspark.errors import PySparkException
 
 from spark_apps import IndexedTable
-from spark_apps.check_storage import check_storage
+from spark_apps.engine.hadoop_store import reach
 from spark_apps.jobs.job import Job
-from spark_apps.mergetree.hadoop_store import reach
+from spark_apps.programs.check_storage import check_storage
 from spark_apps.storage.errors import InvalidInput, ObjectTooLarge, UnsupportedSource
 from spark_apps.storage.store import Store
 from spark_apps.timeline.creation import create_table

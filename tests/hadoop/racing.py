@@ -8,7 +8,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from spark_apps.mergetree.hadoop_store import reach
+from spark_apps.engine.hadoop_store import reach
 from tests.hadoop.session import session
 from tests.simulation import racing
 

@@ -32,12 +32,14 @@ from spark_apps.jobs.job import Outcome, decode_outcome, encode_outcome
 from spark_apps.layout.types import parse_type
 from spark_apps.mergetree.parquet_pages import Chunk, NotPlain
 from spark_apps.mergetree.parquet_rows import PagedFile, footer_bytes
-from spark_apps.storage import parquet_files
 from spark_apps.storage.errors import LakeIndexError
-from spark_apps.storage.parquet_headers import open_bounded
-from spark_apps.storage.parquet_statistics import bounds_of
+from spark_apps.storage.parquet import files as parquet_files
+from spark_apps.storage.parquet.headers import open_bounded
+from spark_apps.storage.parquet.statistics import bounds_of
 from spark_apps.storage.store import RangedFile, Store
-from spark_apps.timeline import delta_checkpoints, delta_log, hashing_config, log
+from spark_apps.timeline import hashing_config, log
+from spark_apps.timeline.delta import checkpoints as delta_checkpoints
+from spark_apps.timeline.delta import log as delta_log
 from spark_apps.timeline.files import DataFile
 from spark_apps.timeline.log import Timeline, commit_key
 from spark_apps.timeline.state import PartitionEntry

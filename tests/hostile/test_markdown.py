@@ -15,7 +15,7 @@ from markdown_it import MarkdownIt
 from airflow_provider_index.compat import AirflowFailException
 from airflow_provider_index.maintenance import advice_picture, rescale_picture
 from airflow_provider_index.operators import PreviewErasureOperator
-from spark_apps.opened import open_table
+from spark_apps.arrow_table import open_table
 from spark_apps.query.parsing import parse_predicate
 from spark_apps.query.predicate_text import lines_of_predicate
 from spark_apps.storage.printing import code, fence, markdown_text, plain

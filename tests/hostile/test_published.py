@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from spark_apps.timeline.delta_log import FENCE, Origin, origin_of
+from spark_apps.timeline.delta.log import FENCE, Origin, origin_of
 
 OURS = b'{"commitInfo": {"%b": {"log": "a", "version": 3, "mapped": true}}}\n{"add": {}}' % FENCE.encode()
 

@@ -27,7 +27,7 @@ from tests.hostile.watching import Watch
 ROOT = Path(__file__).parents[2]
 OPENS = {"load", "Timeline", "open_log", "fetch", "decode", "decode_checkpoint", "open_parquet"}
 """Calls that open a log, or decode what stands in a table's folder."""
-SHARED = ("spark_apps.storage.documents", "spark_apps.storage.parquet_headers", "spark_apps.timeline.log",
+SHARED = ("spark_apps.storage.documents", "spark_apps.storage.parquet.headers", "spark_apps.timeline.log",
           "spark_apps.actions.register")  # fmt: skip
 ELSEWHERE = {
     ("spark_apps/actions/register.py", "_of_source"): "the log of a source: hostile/test_sources.py",
@@ -35,7 +35,7 @@ ELSEWHERE = {
     ("spark_apps/actions/template.py", "_renew"): "the log that the action has read already",
     ("spark_apps/actions/take_over.py", "_last_drop"): "the log of a table that was dropped: actions/test_take_over.py",
     ("spark_apps/cli/lake.py", "timeline"): "as the hook does, for a person: cli/",
-    ("spark_apps/register_table.py", "register_table"): "the log that it has just made",
+    ("spark_apps/programs/register_table.py", "register_table"): "the log that it has just made",
     ("spark_apps/jobs/heartbeat.py", "_was_ended"): "one commit after the other, as history does",
     ("spark_apps/sql/executor.py", "register_source"): "the log that it has just made",
     ("spark_apps/sql/executor.py", "_check_location_is_free"): "by Spark: test_spark_readers.py",
@@ -44,7 +44,7 @@ ELSEWHERE = {
     ("spark_apps/optimizer/rewriting.py", "_newest"): "by Spark: test_spark_readers.py",
     ("spark_apps/optimizer/rewriting.py", "_sources_at"): "by Spark: test_spark_readers.py",
     ("spark_apps/table.py", "load"): "by Spark: test_spark_readers.py",
-    ("spark_apps/write_table.py", "_take_over"): "the log that it has just made",
+    ("spark_apps/programs/write_table.py", "_take_over"): "the log that it has just made",
     ("spark_apps/jobs/job.py", "decode_outcome"): "what a job answers: hostile/test_mutated.py",
     ("spark_apps/sources/delta_places.py", "_of_lines"): "the log of a Delta table: hostile/test_spellings.py",
     ("spark_apps/workload/event_logs.py", "_take"): "event logs that a person gives: workload/test_event_logs.py",
@@ -146,7 +146,7 @@ IN_ANOTHER_FORM = {
 
 def _structs() -> Iterator[type[msgspec.Struct]]:
     """Every type of the timeline that is written down."""
-    for file in sorted((ROOT / "spark_apps/timeline").glob("*.py")):
+    for file in sorted((ROOT / "spark_apps/timeline").rglob("*.py")):
         module = import_module(f"spark_apps.timeline.{file.stem}")
         for value in vars(module).values():
             if isinstance(value, type) and issubclass(value, msgspec.Struct) and value.__module__ == module.__name__:

@@ -24,7 +24,7 @@ def ask() -> None:
     import pyarrow as pa
     from pyspark.sql import functions as F
 
-    from spark_apps.mergetree.spark_versions import from_arrow, to_arrow
+    from spark_apps.engine.spark_versions import from_arrow, to_arrow
     from tests.spark.local import COMPILED, local_session, session_with
 
     spark: Any = local_session(quiet="OFF")

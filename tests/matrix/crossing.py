@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import Any
 
 from spark_apps import IndexedTable
+from spark_apps.engine.spark_versions import release, to_arrow
 from spark_apps.layout.hashing import bucket_id
 from spark_apps.mergetree.buckets import bucket_column
-from spark_apps.mergetree.spark_versions import release, to_arrow
 from spark_apps.storage.errors import InvalidSchema
 from tests.spark.local import local_session
 from tests.spark_apps.frames import frame

@@ -134,7 +134,7 @@ def tables(spark: Any, folder: Path) -> dict[str, Any]:
     return {}
 
 
-def open_tables(spark: Any, folder: Path) -> dict[str, Any]:
+def publishing(spark: Any, folder: Path) -> dict[str, Any]:
     of_trips(spark).write.parquet(f"{folder}/lake/raw")
     return {}
 
@@ -264,7 +264,7 @@ SETUPS: dict[str, Setup] = {
     "sql.md": sql,
     "streaming.md": streaming,
     "tables.md": tables,
-    "open-tables.md": open_tables,
+    "open-tables.md": publishing,
     "transactions.md": transactions,
 }
 

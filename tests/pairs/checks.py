@@ -11,8 +11,9 @@ import pyarrow.parquet as pq
 
 from spark_apps import IndexedTable
 from spark_apps.datasource import IndexedReader
+from spark_apps.engine.no_session import NO_SPARK
 from spark_apps.indexes.registry import asked_by
-from spark_apps.mergetree.tree import NO_SPARK, Snapshot
+from spark_apps.mergetree.tree import Snapshot
 from spark_apps.query.arrow_reading import arrow_plan
 from spark_apps.query.planning import plan_read
 from spark_apps.storage.errors import TableNotFound

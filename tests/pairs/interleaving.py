@@ -21,7 +21,7 @@ import pytest
 from spark_apps.actions import indexing, template
 from spark_apps.actions.indexing import Building
 from spark_apps.storage.errors import AlreadyCommitted, AttemptAborted, CommitStateUnknown
-from spark_apps.timeline import cleaning, creation, publish, transactions, windows
+from spark_apps.timeline import cleaning, commit, creation, transactions, windows
 from spark_apps.timeline.log import Timeline
 from spark_apps.timeline.model import Receipt
 
@@ -108,11 +108,11 @@ def before_publishing(operation: str, meanwhile: Callable[[], None]) -> Iterator
     def first(timeline: Timeline, intent: Any, guard: Any = None) -> Receipt:
         if waiting and intent.operation == operation:
             waiting.pop()()
-        return publish.publish(timeline, intent, guard)
+        return commit.commit_changes(timeline, intent, guard)
 
     with pytest.MonkeyPatch.context() as patch:
         for module in _PUBLISHERS:
-            patch.setattr(module, "publish", first)
+            patch.setattr(module, "commit_changes", first)
         yield
     assert not waiting, f"{operation} was never published"
 

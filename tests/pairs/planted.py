@@ -13,7 +13,7 @@ from spark_apps.actions import evolve_schema, indexing, write
 from spark_apps.actions.indexing import CreateIndex, RefreshIndex
 from spark_apps.indexes.block import compact
 from spark_apps.indexes.block.compact import entries_of_files
-from spark_apps.timeline import publish, restore
+from spark_apps.timeline import commit, restore
 from spark_apps.timeline.model import DATA_TREE, SCHEMA_SCOPE, MarkCovered
 from spark_apps.timeline.state import State
 
@@ -38,7 +38,7 @@ def _nothing(*_: Any, **__: Any) -> None:
 
 
 def _all_commute(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(publish, "check_conflict", _nothing)
+    patch.setattr(commit, "check_conflict", _nothing)
 
 
 def _work_changed(patch: pytest.MonkeyPatch, change: Callable[[Any], None], action: type = CreateIndex) -> None:
@@ -93,7 +93,7 @@ def _drops_forgotten(patch: pytest.MonkeyPatch) -> None:
         finally:
             self.last_drop = last_drop
 
-    patch.setattr(publish, "drop_since", _nothing)
+    patch.setattr(commit, "drop_since", _nothing)
     patch.setattr(State, "stands", stands)
 
 
@@ -102,7 +102,7 @@ PLANTED = {
     "a key is inserted that came meanwhile": Planted(("insert", "upsert"), _all_commute),
     "a row is deleted that matches no more": Planted(("delete where", "transaction"), _all_commute),
     "windows are not asked": Planted(
-        ("upsert", "open window"), lambda patch: patch.setattr(publish, "check_windows", _nothing)
+        ("upsert", "open window"), lambda patch: patch.setattr(commit, "check_windows", _nothing)
     ),
     "keys are not looked for in a new index": Planted(
         ("upsert elsewhere", "create record"),

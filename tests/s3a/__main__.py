@@ -11,8 +11,8 @@ import sys
 import time
 from typing import Any
 
-from spark_apps.check_storage import check_storage
 from spark_apps.jobs.job import Job
+from spark_apps.programs.check_storage import check_storage
 from spark_apps.storage.credentials import hadoop_settings
 from tests.differential.keyed import Keyed
 from tests.differential.session import small

@@ -80,7 +80,7 @@ def test_given_a_folder_and_no_airflow_then_the_program_prints_a_table_and_leave
     command = [
         sys.executable,
         "-m",
-        "spark_apps.check_storage",
+        "spark_apps.programs.check_storage",
         "--at",
         str(tmp_path / "lake"),
         "--options",

@@ -10,8 +10,8 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import from_arrow_schema
 
+from spark_apps.engine.spark_versions import arrow_schema, from_arrow
 from spark_apps.mergetree.schema import parse_ddl
-from spark_apps.mergetree.spark_versions import arrow_schema, from_arrow
 
 
 def frame(spark: SparkSession, rows: Sequence[tuple[Any, ...]], ddl: str) -> DataFrame:

@@ -21,10 +21,10 @@ import spark_apps
 from airflow_provider_index import operators, sensors
 from spark_apps import IndexedTable, sql
 from spark_apps.__main__ import app
+from spark_apps.arrow_table import OpenTable
 from spark_apps.cli import doctor, log_commands, row_commands  # noqa: F401 - they add the commands
 from spark_apps.layout.hashing import bucket_id
 from spark_apps.mergetree.buckets import compute_buckets
-from spark_apps.opened import OpenTable
 from spark_apps.sql.parser import parse
 from tests.mutants.planting import ROOT
 

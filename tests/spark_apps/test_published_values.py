@@ -13,7 +13,7 @@ import pytest
 from deltalake import DeltaTable
 
 from spark_apps import IndexedTable, open_table
-from spark_apps.mergetree import spark_utils
+from spark_apps.engine import spark_utils
 from tests.spark_apps.small_tables import within
 
 pytestmark = pytest.mark.spark

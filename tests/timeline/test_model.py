@@ -33,7 +33,7 @@ from spark_apps.storage.errors import (
     TableNotFound,
     WindowError,
 )
-from spark_apps.timeline import cleaning, files, log, publish, state, windows
+from spark_apps.timeline import cleaning, commit, files, log, state, windows
 from spark_apps.timeline import restore as restoring
 from spark_apps.timeline.model import DropTable
 from tests.simulation import staged, work
@@ -367,7 +367,7 @@ def _exists_means_mine(patch: pytest.MonkeyPatch) -> None:
 def _window_checked_before_the_rebase(patch: pytest.MonkeyPatch) -> None:
     """Windows are looked at once, on the state that the first try would follow."""
     passed: set[tuple[str, int]] = set()
-    check = publish.check_windows
+    check = commit.check_windows
 
     def once(state: Any, intent: Any, now: float) -> Any:
         if (intent.txn_id, intent.attempt) in passed:
@@ -377,7 +377,7 @@ def _window_checked_before_the_rebase(patch: pytest.MonkeyPatch) -> None:
             passed.add((intent.txn_id, intent.attempt))
         return expired
 
-    patch.setattr(publish, "check_windows", once)
+    patch.setattr(commit, "check_windows", once)
 
 
 def _cleaner_blind_to_live_attempts(patch: pytest.MonkeyPatch) -> None:
@@ -392,7 +392,7 @@ def _cleaner_takes_staged_files(patch: pytest.MonkeyPatch) -> None:
 
 def _abort_not_seen(patch: pytest.MonkeyPatch) -> None:
     """A writer does not look whether it was ended."""
-    patch.setattr(publish, "check_not_aborted", lambda *_: None)
+    patch.setattr(commit, "check_not_aborted", lambda *_: None)
 
 
 def _compaction_ordered_by_its_publishing_version(patch: pytest.MonkeyPatch) -> None:
@@ -409,7 +409,7 @@ def _index_told_of_staged_rows_that_may_change(patch: pytest.MonkeyPatch) -> Non
 
 def _drop_forgotten(patch: pytest.MonkeyPatch) -> None:
     """A receipt of a table that was dropped is given back for the one that was made in its place."""
-    patch.setattr(publish, "drop_since", lambda *_: None)
+    patch.setattr(commit, "drop_since", lambda *_: None)
     patch.setattr(state.State, "_drop_table", _forgetting(state.State._drop_table))
     patch.setitem(state._FOLD, DropTable, state.State._drop_table)
 

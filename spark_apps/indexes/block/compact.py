@@ -18,6 +18,8 @@ from typing import Any, ClassVar, Literal
 
 from msgspec.structs import replace
 
+from spark_apps.engine.pyspark_names import DataFrame, F, StructType, spark_errors
+from spark_apps.engine.spark_utils import cached, inline
 from spark_apps.indexes.computed import (
     Indexed,
     cannot_use,
@@ -63,16 +65,14 @@ from spark_apps.layout.types import ColumnType, parse_type
 from spark_apps.mergetree.blocks import BLOCK, BlockFile, located, read_footers
 from spark_apps.mergetree.buckets import Target
 from spark_apps.mergetree.integrity import check_footer
-from spark_apps.mergetree.pyspark_names import DataFrame, F, StructType, spark_errors
 from spark_apps.mergetree.read import empty, read_files
 from spark_apps.mergetree.schema import check_partition_types, column, column_types, struct_type
-from spark_apps.mergetree.spark_utils import cached, inline
 from spark_apps.mergetree.tree import GROUP_ID, LINEAGE, Snapshot, Tree
 from spark_apps.mergetree.write import stage_rows
 from spark_apps.storage.errors import InvalidInput, InvalidSchema, LakeIndexError, StorageError, VerificationFailed
-from spark_apps.storage.parquet_files import column_chunk, group_rows
-from spark_apps.storage.parquet_headers import open_bounded
-from spark_apps.storage.parquet_statistics import flat_columns
+from spark_apps.storage.parquet.files import column_chunk, group_rows
+from spark_apps.storage.parquet.headers import open_bounded
+from spark_apps.storage.parquet.statistics import flat_columns
 from spark_apps.timeline.files import DataFile, GroupKey
 from spark_apps.timeline.model import (
     DATA_TREE,

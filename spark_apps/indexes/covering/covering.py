@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from msgspec.structs import replace
 
+from spark_apps.engine.pyspark_names import F
 from spark_apps.indexes.computed import columns_in, expressions_in, fields_in, with_key_types
 from spark_apps.indexes.covering import index_files, scan
 from spark_apps.indexes.covering.definition import (
@@ -69,7 +70,6 @@ from spark_apps.indexes.lineage import (
 )
 from spark_apps.layout import hashing
 from spark_apps.layout.types import parse_type
-from spark_apps.mergetree.pyspark_names import F
 from spark_apps.mergetree.schema import column, column_types
 from spark_apps.mergetree.tree import Snapshot
 from spark_apps.mergetree.write import CompactMode, translate_spark_errors

@@ -14,12 +14,12 @@ from typing import Literal
 
 from msgspec.structs import replace
 
+from spark_apps.engine.pyspark_names import T
 from spark_apps.indexes.computed import fields_in, indexed_by, read_columns, split_properties
 from spark_apps.indexes.included_columns import EXCLUDED, IncludedColumns, intersect_names, refuse_indexed
 from spark_apps.layout import hashing
 from spark_apps.layout.hashing import SPARK_BUCKETS, check_bucket_count, check_hash_types
 from spark_apps.layout.types import parse_type as parse_column_type
-from spark_apps.mergetree.pyspark_names import T
 from spark_apps.mergetree.schema import (
     check_key_types,
     column_types,

@@ -13,6 +13,8 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
+from spark_apps.engine.pyspark_names import Column, DataFrame, F, T, spark_errors
+from spark_apps.engine.spark_utils import cached, inline
 from spark_apps.indexes.computed import check_computes, columns_for, fields_in, indexed_by, values_for
 from spark_apps.indexes.covering.definition import (
     fields_of,
@@ -29,10 +31,8 @@ from spark_apps.indexes.lineage import LINEAGE, Coverage, entry_files, indexable
 from spark_apps.mergetree.buckets import bucket_column, single_target
 from spark_apps.mergetree.integrity import check_intact
 from spark_apps.mergetree.parquet_pages import Pages, damaged_pages
-from spark_apps.mergetree.pyspark_names import Column, DataFrame, F, T, spark_errors
 from spark_apps.mergetree.read import read_files
 from spark_apps.mergetree.schema import column, column_share, column_types, quote, select_columns, struct_type
-from spark_apps.mergetree.spark_utils import cached, inline
 from spark_apps.mergetree.tree import GROUP_ID, Tree
 from spark_apps.mergetree.write import stage_bucket_files, stage_rows
 from spark_apps.storage.documents import reason

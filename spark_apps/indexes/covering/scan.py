@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
+from spark_apps.engine.pyspark_names import DataFrame, T
 from spark_apps.indexes.computed import Indexed, cannot_use, fields_in, is_computed, usable_of
 from spark_apps.indexes.covering.definition import fields_of, has_buckets, has_lineage, hash_of, threshold
 from spark_apps.indexes.covering.index_files import (
@@ -32,7 +33,6 @@ from spark_apps.layout.hashing import bucket_id
 from spark_apps.layout.types import ColumnType, parse_type
 from spark_apps.mergetree.blocks import BlockFile, note_column_bytes, read_footers, stored_share
 from spark_apps.mergetree.integrity import Identity, identity_of
-from spark_apps.mergetree.pyspark_names import DataFrame, T
 from spark_apps.mergetree.schema import column_share, column_types, struct_type
 from spark_apps.mergetree.tree import Snapshot
 from spark_apps.timeline.files import DataFile, GroupKey, lowest_plain_file

@@ -17,6 +17,8 @@ from typing import Any, ClassVar, Literal
 
 from msgspec.structs import replace
 
+from spark_apps.engine.pyspark_names import DataFrame, F, spark_errors
+from spark_apps.engine.spark_utils import cached
 from spark_apps.indexes.computed import (
     Indexed,
     cannot_use,
@@ -55,10 +57,8 @@ from spark_apps.indexes.keyed.lookup import (
 from spark_apps.layout.hashing import check_bucket_count, check_hash_types
 from spark_apps.mergetree.buckets import GROUP, assign_file_groups, bucket_column, single_target
 from spark_apps.mergetree.integrity import count_duplicates, is_exactly_comparable
-from spark_apps.mergetree.pyspark_names import DataFrame, F, spark_errors
 from spark_apps.mergetree.read import read_files, scan, with_keys
 from spark_apps.mergetree.schema import check_key_types, column, column_types, resolve, struct_type
-from spark_apps.mergetree.spark_utils import cached
 from spark_apps.mergetree.tree import DELETED, GROUP_ID, FileGroups, Snapshot, Tree, stored_names
 from spark_apps.mergetree.write import fold, plan_fold, stage_rows
 from spark_apps.mergetree.write_here import can_stage_here, stage_table

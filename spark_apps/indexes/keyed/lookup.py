@@ -20,6 +20,8 @@ from itertools import accumulate, islice
 from typing import Any
 from weakref import WeakKeyDictionary
 
+from spark_apps.engine.pyspark_names import DataFrame, F, StructField, StructType, spark_errors
+from spark_apps.engine.spark_utils import inline
 from spark_apps.indexes.handler import PARTITION, Candidates, CannotPrune, IndexContext, Key
 from spark_apps.indexes.keyed.matching import (
     SORTED_KINDS,
@@ -42,15 +44,13 @@ from spark_apps.mergetree.buckets import (
 )
 from spark_apps.mergetree.integrity import check_footer
 from spark_apps.mergetree.parquet_pages import Chunk, NotPlain, Page, PageHeader
-from spark_apps.mergetree.pyspark_names import DataFrame, F, StructField, StructType, spark_errors
 from spark_apps.mergetree.read import live_rows, newest_rows, scan, with_keys
 from spark_apps.mergetree.schema import column
-from spark_apps.mergetree.spark_utils import inline
 from spark_apps.mergetree.tree import DELETED, GROUP_ID, Snapshot, Tree
 from spark_apps.storage.errors import LakeIndexError, StorageError
-from spark_apps.storage.parquet_files import column_chunk, group_rows, read_footer
-from spark_apps.storage.parquet_headers import open_bounded
-from spark_apps.storage.parquet_statistics import flat_columns
+from spark_apps.storage.parquet.files import column_chunk, group_rows, read_footer
+from spark_apps.storage.parquet.headers import open_bounded
+from spark_apps.storage.parquet.statistics import flat_columns
 from spark_apps.storage.store import ObjectStore, RangedFile
 from spark_apps.timeline.files import DataFile, GroupKey
 from spark_apps.timeline.model import AddFile

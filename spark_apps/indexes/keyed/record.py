@@ -13,6 +13,7 @@ from typing import Any, ClassVar, Literal
 
 from msgspec.structs import replace
 
+from spark_apps.engine.pyspark_names import DataFrame, F, Row, T
 from spark_apps.indexes.handler import PARTITION, REPEATED, ChangedRows, Changes, IndexContext, IndexWork
 from spark_apps.indexes.keyed.entries import EntryHandler, count_live_rows, entry_key, group_columns
 from spark_apps.indexes.keyed.lookup import (
@@ -28,19 +29,18 @@ from spark_apps.indexes.keyed.matching import keys_to_arrow, kinds_of, normalize
 from spark_apps.indexes.registry import find
 from spark_apps.layout.types import ColumnType, normalize
 from spark_apps.mergetree.integrity import check_footer, count_duplicates, is_countable
-from spark_apps.mergetree.pyspark_names import DataFrame, F, Row, T
 from spark_apps.mergetree.read import read_files, scan_keys, with_keys
 from spark_apps.mergetree.schema import column, resolve, struct_type
 from spark_apps.mergetree.times import InexactTimes, exact, is_within_years
 from spark_apps.mergetree.tree import Snapshot, Tree
 from spark_apps.storage.arrow_keys import positions_of_keys
 from spark_apps.storage.errors import InvalidInput, InvalidSchema, StorageError, VerificationFailed
-from spark_apps.storage.parquet_files import read_columns
-from spark_apps.storage.parquet_headers import open_bounded
+from spark_apps.storage.parquet.files import read_columns
+from spark_apps.storage.parquet.headers import open_bounded
 from spark_apps.storage.store import ObjectStore
+from spark_apps.timeline.commit import ByKeys, KeysConflict
 from spark_apps.timeline.files import DataFile
 from spark_apps.timeline.model import AddFile, Commit, IndexDefinition, Scope, TableDefinition
-from spark_apps.timeline.publish import ByKeys, KeysConflict
 
 logger = logging.getLogger(__name__)
 

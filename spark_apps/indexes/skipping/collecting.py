@@ -17,6 +17,9 @@ from typing import Any
 
 from msgspec.structs import replace
 
+from spark_apps.engine.pyspark_names import Column, DataFrame, F
+from spark_apps.engine.spark_utils import cached, inline
+from spark_apps.engine.spark_versions import to_arrow
 from spark_apps.indexes.handler import IndexContext, estimated_rows
 from spark_apps.indexes.skipping.definition import Part, Settings
 from spark_apps.indexes.skipping.records import ColumnRecord, FilterKind, Known, folded
@@ -26,11 +29,8 @@ from spark_apps.indexes.stamps import stamp_of
 from spark_apps.layout.types import ColumnType
 from spark_apps.mergetree.blocks import BLOCK, located
 from spark_apps.mergetree.external_files import is_external
-from spark_apps.mergetree.pyspark_names import Column, DataFrame, F
 from spark_apps.mergetree.read import read_files
 from spark_apps.mergetree.schema import column
-from spark_apps.mergetree.spark_utils import cached, inline
-from spark_apps.mergetree.spark_versions import to_arrow
 from spark_apps.mergetree.tree import DELETED, GROUP_ID, LINEAGE, Snapshot
 from spark_apps.storage.errors import VerificationFailed
 from spark_apps.timeline.files import DataFile

@@ -17,6 +17,9 @@ from typing import Any
 
 import msgspec
 
+from spark_apps.engine.pyspark_names import F, T
+from spark_apps.engine.spark_utils import cores
+from spark_apps.engine.spark_versions import from_arrow, to_arrow
 from spark_apps.indexes.handler import IndexContext, estimated_rows
 from spark_apps.indexes.skipping.definition import Part, Settings
 from spark_apps.indexes.skipping.records import WORDS, ColumnRecord, FilterKind
@@ -24,9 +27,6 @@ from spark_apps.indexes.skipping.summaries import NotKnownHere, blocks_at_first,
 from spark_apps.layout.types import arrow_type, parse_type
 from spark_apps.mergetree.blocks import FileReader, access_options, block_format, on_driver_alone, stored_share
 from spark_apps.mergetree.external_files import attached_values, is_external
-from spark_apps.mergetree.pyspark_names import F, T
-from spark_apps.mergetree.spark_utils import cores
-from spark_apps.mergetree.spark_versions import from_arrow, to_arrow
 from spark_apps.mergetree.tree import DELETED, Snapshot
 from spark_apps.storage.errors import StorageError
 from spark_apps.timeline.files import DataFile

@@ -17,7 +17,7 @@ from spark_apps.layout.types import parse_type
 from spark_apps.mergetree.blocks import BlockFile, block_format, read_footers
 from spark_apps.mergetree.tree import Snapshot
 from spark_apps.storage.errors import StorageError
-from spark_apps.storage.parquet_files import group_bytes
+from spark_apps.storage.parquet.files import group_bytes
 from spark_apps.timeline.files import DataFile
 from spark_apps.timeline.model import UNKNOWN_ROWS
 

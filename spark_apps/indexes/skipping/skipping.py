@@ -19,6 +19,7 @@ from typing import Any, ClassVar, Literal
 
 from msgspec.structs import replace
 
+from spark_apps.engine.pyspark_names import spark_errors
 from spark_apps.indexes.handler import (
     EXAMPLES,
     Candidates,
@@ -63,7 +64,6 @@ from spark_apps.indexes.skipping.records import (
 )
 from spark_apps.indexes.skipping.row_groups import Divided, divide
 from spark_apps.indexes.stamps import stamp, stamp_of
-from spark_apps.mergetree.pyspark_names import spark_errors
 from spark_apps.mergetree.schema import column_types
 from spark_apps.mergetree.tree import Snapshot
 from spark_apps.mergetree.write import lineage as id_of

@@ -12,7 +12,7 @@ import pytest
 from airflow_provider_index.compat import AirflowSkipException
 from airflow_provider_index.operators import AdviseIndexesOperator, IndexSQLOperator, MeasureAdviceOperator
 from spark_apps.advisor.advice import _limits
-from spark_apps.opened import open_table
+from spark_apps.arrow_table import open_table
 from spark_apps.storage.errors import InvalidInput
 from spark_apps.storage.store import Store
 from spark_apps.timeline.log import seconds_of

@@ -9,7 +9,7 @@ from typing import ClassVar
 import pytest
 
 from spark_apps.actions.template import Action, Attempt, StagedChanges, TableHandle, run
-from spark_apps.mergetree.tree import NO_SPARK
+from spark_apps.engine.no_session import NO_SPARK
 from spark_apps.storage.errors import FencedOff, WindowNotOpen
 from spark_apps.timeline import windows
 from spark_apps.timeline.log import Timeline

@@ -13,11 +13,11 @@ from spark_apps.actions.rescale import Rescale
 from spark_apps.actions.write import Upsert
 from spark_apps.jobs.job import Job
 from spark_apps.layout.rules import HashingConfig
-from spark_apps.rescale_buckets import rescale_buckets
+from spark_apps.programs.rescale_buckets import rescale_buckets
+from spark_apps.programs.write_table import write_table
 from spark_apps.storage import errors
 from spark_apps.timeline.model import DATA_TREE
 from spark_apps.timeline.transactions import begin
-from spark_apps.write_table import write_table
 from tests.spark_apps.small_tables import Prepared
 
 pytestmark = pytest.mark.spark

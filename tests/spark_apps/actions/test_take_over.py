@@ -13,10 +13,10 @@ from deltalake import DeltaTable, write_deltalake
 from spark_apps import IndexedTable
 from spark_apps.actions import take_over
 from spark_apps.jobs.job import Job
+from spark_apps.programs.write_table import write_table
 from spark_apps.storage import errors
 from spark_apps.storage.store import Store
 from spark_apps.timeline.log import Timeline
-from spark_apps.write_table import write_table
 from tests.spark_apps.sources.lake import arrow_rows, digest, people, rows_of
 
 pytestmark = [pytest.mark.spark, pytest.mark.by_turn(4)]

@@ -16,8 +16,8 @@ from spark_apps.actions.indexing import CreateIndex
 from spark_apps.actions.template import Action, run
 from spark_apps.actions.write import Delete, Insert, InsertOverwrite, Upsert
 from spark_apps.jobs.job import Job
+from spark_apps.programs.write_table import write_table
 from spark_apps.storage import errors
-from spark_apps.write_table import write_table
 from tests.spark_apps.frames import frame
 from tests.spark_apps.racing import go, racing
 from tests.spark_apps.small_tables import Prepared

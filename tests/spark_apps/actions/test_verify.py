@@ -20,9 +20,9 @@ from spark_apps.indexes.lineage import entry_files
 from spark_apps.indexes.registry import find
 from spark_apps.jobs.job import Job
 from spark_apps.mergetree.read import read_files
+from spark_apps.programs.verify_index import verify_index
 from spark_apps.timeline.model import AddFile, RemoveFile, Write, definition_scope
 from spark_apps.timeline.transactions import begin
-from spark_apps.verify_index import verify_index
 from tests.differential.session import small
 from tests.spark_apps.frames import frame
 

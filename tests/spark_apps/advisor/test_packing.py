@@ -11,7 +11,8 @@ import pytest
 
 from spark_apps.advisor.hypothetical import _times_more_values
 from spark_apps.advisor.packing import packed, row_group_bytes
-from spark_apps.mergetree.tree import NO_SPARK, Snapshot, Tree
+from spark_apps.engine.no_session import NO_SPARK
+from spark_apps.mergetree.tree import Snapshot, Tree
 from spark_apps.timeline.model import Field
 
 ROWS, PARTS, PART = 400_000, 20, 1_000

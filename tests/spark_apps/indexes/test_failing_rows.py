@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from spark_apps import IndexedTable
-from spark_apps.mergetree.spark_versions import release
+from spark_apps.engine.spark_versions import release
 from spark_apps.storage import errors
 from tests.spark.local import session_with
 from tests.spark_apps.frames import frame

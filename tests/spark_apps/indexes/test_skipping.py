@@ -17,8 +17,8 @@ from pyspark.sql import functions as F
 
 from spark_apps import IndexedTable, sql
 from spark_apps.actions.indexing import verify
+from spark_apps.engine.spark_versions import to_arrow
 from spark_apps.layout.hashing import bucket_id
-from spark_apps.mergetree.spark_versions import to_arrow
 from spark_apps.query.planning import plan_read
 from spark_apps.storage import errors
 from tests.spark.local import session_with

@@ -227,7 +227,7 @@ def test_a_spark_out_of_the_range_is_refused_by_its_range_and_a_reason(version: 
     "code",
     [
         "import pyspark; import spark_apps.mergetree.tree",
-        "from spark_apps.mergetree.pyspark_names import T; T.LongType()",
+        "from spark_apps.engine.pyspark_names import T; T.LongType()",
     ],
 )
 def test_a_spark_out_of_the_range_is_refused_when_it_is_first_used(code: str, tmp_path: Path) -> None:
@@ -309,7 +309,7 @@ def test_libraries_that_are_missing_are_all_named(monkeypatch: pytest.MonkeyPatc
 
 @pytest.mark.parametrize("library", ["msgspec", "obstore", "pyarrow"])
 def test_a_program_without_one_of_the_libraries_names_it_before_anything_else(library: str, tmp_path: Path) -> None:
-    program = ROOT / "spark_apps" / "build_index.py"
+    program = ROOT / "spark_apps" / "programs" / "build_index.py"
     hidden = (
         f"import runpy, sys; sys.modules[{library!r}] = None; runpy.run_path({str(program)!r}, run_name='__main__')"
     )
@@ -335,7 +335,7 @@ def test_a_program_with_libraries_of_another_python_says_which_and_for_which_bef
         (tmp_path / name).mkdir()
         (tmp_path / name / "__init__.py").write_text("from . import _native\n")
         (tmp_path / name / "_native.cpython-399-x86_64-linux-gnu.so").touch()
-    done = python("import spark_apps.build_index", path=tmp_path, PYTHONPATH=f"{tmp_path}{os.pathsep}{ROOT}")
+    done = python("import spark_apps.programs.build_index", path=tmp_path, PYTHONPATH=f"{tmp_path}{os.pathsep}{ROOT}")
     running, recipe = f"{sys.version_info[0]}.{sys.version_info[1]}", "python -m spark_apps bundle --environment"
     assert done.returncode == 1
     assert f"EnvironmentMismatch: The Spark app runs on Python {running} ({sys.executable})" in done.stderr

@@ -16,8 +16,8 @@ import pytest
 from spark_apps import IndexedTable
 from spark_apps.actions.template import Attempt, StagedChanges, run
 from spark_apps.actions.write import Upsert
+from spark_apps.engine.pyspark_names import spark_errors
 from spark_apps.mergetree import read
-from spark_apps.mergetree.pyspark_names import spark_errors
 from spark_apps.mergetree.read import encode_positions
 from spark_apps.storage.errors import InvalidInput
 from spark_apps.timeline.files import DataFile, Positions, positions_path

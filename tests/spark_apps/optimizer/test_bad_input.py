@@ -18,7 +18,7 @@ from pyspark.sql import functions as F
 
 import spark_apps
 from spark_apps import IndexedTable
-from spark_apps.mergetree.spark_utils import OWN_SCAN
+from spark_apps.engine.spark_utils import OWN_SCAN
 from spark_apps.optimizer import rule, session
 from spark_apps.storage.errors import InvalidInput
 from tests.spark.local import session_with

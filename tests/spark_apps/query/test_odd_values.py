@@ -19,8 +19,8 @@ from pyspark.sql.types import StructType
 
 from spark_apps import IncludedColumns, IndexedTable
 from spark_apps.datasource import IndexedDataSource
+from spark_apps.engine.spark_versions import from_arrow, to_arrow
 from spark_apps.mergetree.schema import parse_ddl
-from spark_apps.mergetree.spark_versions import from_arrow, to_arrow
 from spark_apps.storage.errors import InvalidPredicate, UnsupportedSource
 from tests.spark.local import session_with
 

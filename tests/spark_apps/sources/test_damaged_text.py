@@ -10,8 +10,9 @@ import pytest
 
 import spark_apps
 from spark_apps import IncludedColumns, IndexedTable, open_table
+from spark_apps.engine.no_session import NO_SPARK
 from spark_apps.mergetree.reader_settings import keeps_damaged_records
-from spark_apps.mergetree.tree import NO_SPARK, Snapshot
+from spark_apps.mergetree.tree import Snapshot
 from spark_apps.query.parsing import parse_predicate
 from spark_apps.query.planning import _damaged_records
 from spark_apps.storage.errors import UnsupportedSource

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from spark_apps.actions.source_diff import Observation, _writes, difference, folded_in
 from spark_apps.mergetree.tree import Snapshot
 from spark_apps.sources.source_files import Listing, SourceFile
+from spark_apps.timeline.commit import Intent, conflict
 from spark_apps.timeline.model import (
     DATA_TREE,
     FORMAT_VERSION,
@@ -31,7 +32,6 @@ from spark_apps.timeline.model import (
     definition_scope,
     shard_scope,
 )
-from spark_apps.timeline.publish import Intent, conflict
 from spark_apps.timeline.state import State
 
 TABLE = TableDefinition("t", (Field("a", "int"),), (), ("p",), bucketed=False, source=SourceDefinition("csv", "/s"))

@@ -14,7 +14,8 @@ from pyspark.sql import SparkSession
 
 from spark_apps import IndexedTable, disable, explain
 from spark_apps.jobs.job import Job
-from spark_apps.run_sql import run_sql
+from spark_apps.programs.run_sql import run_sql
+from spark_apps.programs.write_table import write_table
 from spark_apps.storage.errors import (
     ConcurrentWrite,
     InvalidInput,
@@ -24,7 +25,6 @@ from spark_apps.storage.errors import (
     StopWriteWindowOpen,
     TableNotFound,
 )
-from spark_apps.write_table import write_table
 from tests.spark_apps.small_tables import Prepared
 from tests.spark_apps.sql.desk import Desk, refused
 

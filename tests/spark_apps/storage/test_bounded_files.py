@@ -24,10 +24,12 @@ from spark_apps.layout.rules import BucketRules
 from spark_apps.mergetree.parquet_pages import Chunk, NotPlain
 from spark_apps.mergetree.parquet_rows import PagedFile, footer_bytes
 from spark_apps.storage.errors import InvalidInput, LakeIndexError, LogDamaged, StorageError
-from spark_apps.storage.parquet_files import read_footer
-from spark_apps.storage.parquet_headers import open_bounded
+from spark_apps.storage.parquet.files import read_footer
+from spark_apps.storage.parquet.headers import open_bounded
 from spark_apps.storage.store import RangedFile, Store
-from spark_apps.timeline import delta_checkpoints, delta_log, hashing_config
+from spark_apps.timeline import hashing_config
+from spark_apps.timeline.delta import checkpoints as delta_checkpoints
+from spark_apps.timeline.delta import log as delta_log
 from spark_apps.timeline.files import DataFile
 from spark_apps.timeline.state import PartitionEntry
 from spark_apps.workload.event_logs import read_event_logs

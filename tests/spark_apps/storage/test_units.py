@@ -5,14 +5,8 @@ from __future__ import annotations
 import pytest
 
 from spark_apps.storage.errors import InvalidInput
-from spark_apps.storage.units import (
-    format_bytes,
-    format_duration,
-    format_seconds,
-    parse_bytes,
-    parse_minutes,
-    parse_seconds,
-)
+from spark_apps.storage.sizes import parse_bytes, parse_minutes, parse_seconds
+from spark_apps.storage.units import format_bytes, format_duration, format_seconds
 
 
 @pytest.mark.parametrize(

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from spark_apps.timeline.commit import Intent, conflict
 from spark_apps.timeline.model import Commit, Scope, Write, group_scope, partition_scope
-from spark_apps.timeline.publish import Intent, conflict
 
 PAGE = Path(__file__).parents[3] / "docs" / "operating.md"
 GROUP, OTHER, PARTITION = group_scope("p=a", "0"), group_scope("p=a", "1"), partition_scope("p=a")

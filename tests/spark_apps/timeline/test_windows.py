@@ -13,10 +13,10 @@ from spark_apps.storage.errors import (
     WindowNotOpen,
 )
 from spark_apps.timeline import windows
+from spark_apps.timeline.commit import commit_changes, housekeeping
 from spark_apps.timeline.log import Timeline
 from spark_apps.timeline.model import OpenWindow, group_scope, partition_scope
 from spark_apps.timeline.operations import OPEN_WINDOW
-from spark_apps.timeline.publish import housekeeping, publish
 from spark_apps.timeline.restore import restore
 from spark_apps.timeline.transactions import abort, begin
 from tests.simulation import work
@@ -165,7 +165,7 @@ def test_a_log_whose_instants_are_ahead_of_the_clock_makes_no_window_shorter(job
     windows.close(job.timeline, window.epoch)
     now = job.world.objects.now
     old = OpenWindow("of before openings told their length", now + 900, now + 1800)
-    receipt = publish(job.timeline, housekeeping(OPEN_WINDOW, old, base=job.timeline.head.version))
+    receipt = commit_changes(job.timeline, housekeeping(OPEN_WINDOW, old, base=job.timeline.head.version))
     assert windows.length(job.timeline, receipt.version) == 3600
 
 

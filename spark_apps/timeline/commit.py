@@ -29,10 +29,11 @@ from spark_apps.storage.errors import (
     StorageError,
     TableNotFound,
 )
-from spark_apps.storage.parquet_files import read_columns
-from spark_apps.storage.parquet_headers import open_bounded
+from spark_apps.storage.parquet.files import read_columns
+from spark_apps.storage.parquet.headers import open_bounded
 from spark_apps.storage.store import ObjectStore, RangedFile
-from spark_apps.timeline import hashing_config, open_tables
+from spark_apps.timeline import hashing_config
+from spark_apps.timeline.delta import publishing
 from spark_apps.timeline.features import format_of, with_needed
 from spark_apps.timeline.log import Timeline, commit_key, format_instant
 from spark_apps.timeline.model import (
@@ -221,7 +222,7 @@ Guard = Callable[[State], None]
 """A check of the caller's own on the state that the commit would follow; raises to refuse."""
 
 
-def publish(timeline: Timeline, intent: Intent, guard: Guard | None = None) -> Receipt:
+def commit_changes(timeline: Timeline, intent: Intent, guard: Guard | None = None) -> Receipt:
     """Commit ``intent`` as the next version.
 
     :raises AlreadyCommitted: if the transaction has its commit; its receipt is in the error.
@@ -258,7 +259,7 @@ def publish(timeline: Timeline, intent: Intent, guard: Guard | None = None) -> R
             timeline.checkpoint_if_due()
             if candidate is not bare:
                 hashing_config.archive(timeline.store, head, timeline.head)
-            open_tables.follow(timeline, candidate, head)
+            publishing.follow(timeline, candidate, head)
             return Receipt.of(candidate)
 
 
@@ -493,7 +494,7 @@ def end_window(timeline: Timeline, window: Window, ended_by: str) -> None:
 
     action = EndWindow(window.epoch, ended_by)
     try:
-        publish(timeline, housekeeping(END_WINDOW, action, base=timeline.head.version), still_expired)
+        commit_changes(timeline, housekeeping(END_WINDOW, action, base=timeline.head.version), still_expired)
     except _NothingToEnd:
         logger.info("Window %s was ended or renewed by another process.", window.epoch)
 

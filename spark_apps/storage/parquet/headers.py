@@ -11,8 +11,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from spark_apps.storage.errors import LogDamaged
-from spark_apps.storage.parquet_files import column_chunks, group_rows, open_file, read_footer
-from spark_apps.storage.thrift import BOOL, I32, Struct
+from spark_apps.storage.parquet.files import column_chunks, group_rows, open_file, read_footer
+from spark_apps.storage.parquet.thrift import BOOL, I32, Struct
 
 _DATA_HEADERS = {0: (5, 2), 3: (8, 4)}
 """Type of a page with values -> the field of its header on them, and in that the field of their encoding."""
@@ -81,7 +81,7 @@ def allowance(size: int) -> int:
 
 
 def open_bounded(source: Any, metadata: Any = None, **options: Any) -> Any:
-    """Open a file of this package as :func:`~spark_apps.storage.parquet_files.open_file` does, with an end to its size.
+    """Open a file of this package as :func:`~spark_apps.storage.parquet.files.open_file` does, with an end to its size.
 
     Each column of a row group is looked at when Arrow fetches it: its pages say what they become. More than is allowed
     for a file of its size is an error of the reading, and takes no memory.

@@ -18,9 +18,12 @@ from msgspec.structs import replace
 
 from spark_apps.storage.errors import CannotPublish, InvalidInput, PublishRefused, StorageError, StorageUnavailable
 from spark_apps.storage.store import Store
-from spark_apps.timeline import cleaning, delta_checkpoints, delta_log, open_tables
+from spark_apps.timeline import cleaning
+from spark_apps.timeline.delta import checkpoints as delta_checkpoints
+from spark_apps.timeline.delta import log as delta_log
+from spark_apps.timeline.delta import publishing
+from spark_apps.timeline.delta.publishing import publish, published
 from spark_apps.timeline.model import DATA_TREE, Field
-from spark_apps.timeline.open_tables import publish_open, published
 from tests.simulation.s3 import BUCKET, s3_server
 from tests.spark_apps.timeline.plain_rows import FIELDS, PARTITIONS, PlainRows
 
@@ -84,14 +87,14 @@ def test_given_a_random_history_then_after_each_step_another_engine_reads_what_i
             table.define(fields=(*table.table.fields, Field(f"c{step}", "bigint")))
         elif kind == "crash":  # between the commit and that of the Delta log
             with pytest.MonkeyPatch.context() as patch:
-                patch.setattr(open_tables, "publish_open", lambda _: None)
+                patch.setattr(publishing, "publish", lambda _: None)
                 table.write("insert", partition, [table.row(n, partition, rng) for n in fresh])
             continue
         check(table, tmp_path)
         if positions and table.log.head.version > before:
             assert published(table.log).behind == 0, published(table.log)
     table.fold()
-    state = publish_open(table.log)
+    state = publish(table.log)
     assert state.behind == 0
     check(table, tmp_path)
     for state_of in {info["txn"]["version"] for commit in log(tmp_path) for info in commit if "txn" in info}:
@@ -186,7 +189,7 @@ def test_given_deltas_without_positions_then_the_last_state_stays_and_the_lag_is
     assert (state.version, state.behind) == (1, 2) and "full compaction folds them" in state.why
     assert theirs(tmp_path) == table.expected(1)
     table.fold()
-    assert published(table.log) == open_tables.Published("delta", 4, 2, 0)
+    assert published(table.log) == publishing.Published("delta", 4, 2, 0)
     assert theirs(tmp_path) == table.expected(4)
 
 
@@ -200,34 +203,34 @@ def test_given_a_crash_between_both_commits_then_the_next_one_publishes_both_in_
         raise StorageUnavailable("The store is down.")
 
     with monkeypatch.context() as patch:
-        patch.setattr(open_tables, "write_once", down)
+        patch.setattr(publishing, "write_once", down)
         table.write("insert", None, [table.row(n, None, rng) for n in range(4)])
     assert published(table.log).behind == 1 and theirs(tmp_path) == []
     table.write("insert", None, [table.row(9, None, rng)])
     assert [of(commit, "txn")[0]["version"] for commit in log(tmp_path)] == [0, 1, 2]
     assert theirs(tmp_path) == table.expected(2) and theirs(tmp_path, version=1) == table.expected(1)
     before = log(tmp_path)
-    assert publish_open(table.log).log_version == 2 and log(tmp_path) == before, "each once"
+    assert publish(table.log).log_version == 2 and log(tmp_path) == before, "each once"
 
 
 def test_given_two_that_publish_at_once_then_each_version_is_published_once(tmp_path: Path, monkeypatch: Any) -> None:
     rng = random.Random(4)
     table = PlainRows(tmp_path, partitioned=False)
     with monkeypatch.context() as patch:
-        patch.setattr(open_tables, "publish_open", lambda _: None)
+        patch.setattr(publishing, "publish", lambda _: None)
         for number in range(3):
             table.write("insert", None, [table.row(number, None, rng)])
-    real, others = open_tables.write_once, []
+    real, others = publishing.write_once, []
 
     def after_another(store: Any, key: str, body: bytes, sleep: Any) -> bytes:
         if not others:
             others.append(1)
-            publish_open(table.log)
+            publish(table.log)
         return real(store, key, body, sleep)
 
-    monkeypatch.setattr(open_tables, "write_once", after_another)
-    monkeypatch.setattr(open_tables, "_ENGINE", "another release")
-    publish_open(table.log)
+    monkeypatch.setattr(publishing, "write_once", after_another)
+    monkeypatch.setattr(publishing, "_ENGINE", "another release")
+    publish(table.log)
     assert [of(commit, "txn")[0]["version"] for commit in log(tmp_path)] == [0, 1, 2, 3]
     assert theirs(tmp_path) == table.expected(3)
 
@@ -250,7 +253,7 @@ def test_given_another_writer_then_it_is_kept_out_and_a_log_that_it_wrote_is_lef
         table.write("insert", None, [table.row(max(n for _, n in table.rows) + 1, None, rng)])
         assert path.read_bytes() == foreign and len(list((tmp_path / "_delta_log").iterdir())) == 3
         with pytest.raises(PublishRefused, match="was not written for this table"):
-            publish_open(table.log)
+            publish(table.log)
         assert "was not written for this table" in published(table.log).why
         assert cleaning.plan(table.log, retain_versions=1, retain_seconds=0).files == ()
         path.unlink()
@@ -283,20 +286,20 @@ def test_given_columns_that_are_renamed_widened_or_dropped_then_they_are_mapped_
     table.write("insert", None, [table.row(n, None, rng) for n in range(20, 24)])
     check(table, tmp_path / "t")
     changed("n", type="bigint")
-    assert "'n' is bigint, and int32 in files" in publish_open(table.log).why
+    assert "'n' is bigint, and int32 in files" in publish(table.log).why
     check(table, tmp_path / "t")
     table.fold()
-    assert "'n' is bigint" in publish_open(table.log).why or published(table.log).behind == 0
+    assert "'n' is bigint" in publish(table.log).why or published(table.log).behind == 0
 
     other = PlainRows(tmp_path / "u", partitioned=True)
     other.write("insert", "a b", [other.row(1, "a b", rng)])
     other.define(fields=tuple(replace(f, name="q", stored="x") if f.name == "x" else f for f in other.table.fields))
-    assert "partitioned" in publish_open(other.log).why and published(other.log).version == 1
+    assert "partitioned" in publish(other.log).why and published(other.log).version == 1
     other.write("insert", "", [other.row(2, "", rng)])
-    assert "empty text" in publish_open(other.log).why
+    assert "empty text" in publish(other.log).why
     for kind in ("interval day to second", "variant", "map<string,void>"):
         with pytest.raises(CannotPublish, match="'c"):
-            open_tables.check_definition(replace(table.table, fields=(*FIELDS, Field("c", kind))))
+            publishing.check_definition(replace(table.table, fields=(*FIELDS, Field("c", kind))))
 
 
 def test_given_a_drop_and_a_table_made_anew_then_readers_see_none_and_then_its_rows(tmp_path: Path) -> None:
@@ -339,7 +342,7 @@ def test_given_a_table_on_s3_then_another_engine_reads_it_there() -> None:
         table.write("insert", "x%y/z", [table.row(n, "x%y/z", rng) for n in range(9)])
         table.write("upsert", "x%y/z", [table.row(3, "x%y/z", rng)])
         table.write("delete", "x%y/z", [], [4])
-        assert published(table.log) == open_tables.Published("delta", 3, 3, 0)
+        assert published(table.log) == publishing.Published("delta", 3, 3, 0)
         assert theirs(uri, options=options) == table.expected(3)
 
 
@@ -413,12 +416,12 @@ def test_given_a_crash_at_any_call_of_rewriting_a_log_then_readers_find_all_rows
             patch.setattr(table.log.store, "put", lambda *given, put=put: counted(put, *given))
             patch.setattr(table.log.store, "delete", lambda keys, d=delete: [counted(d, [key]) for key in keys])
             try:
-                open_tables.rewrite_log(table.log)
+                publishing.rewrite_log(table.log)
                 assert calls >= 5, "two files are written and three deleted"
             except StorageUnavailable:
                 assert calls < 5
         check(table, folder)
-        open_tables.rewrite_log(table.log)
+        publishing.rewrite_log(table.log)
         check(table, folder)
         assert [path.name[:20] for path in sorted((folder / "_delta_log").iterdir())] == [f"{3:020d}"] * 2 + [
             "_last_checkpoint"
@@ -454,7 +457,7 @@ def test_given_a_table_no_longer_published_then_its_log_goes_and_another_s_stays
     dropped = PlainRows(tmp_path / "u", partitioned=False)
     dropped.write("insert", None, [dropped.row(1, None, rng)])
     dropped.drop()
-    assert open_tables.rewrite_log(dropped.log) and theirs(tmp_path / "u") == []
+    assert publishing.rewrite_log(dropped.log) and theirs(tmp_path / "u") == []
 
 
 def widened(table: PlainRows) -> None:
@@ -470,33 +473,33 @@ def test_given_any_state_of_publishing_then_it_is_said_why_it_is_behind(
     rng = random.Random(15)
     table = PlainRows(tmp_path / "t", partitioned=False)
     table.write("insert", None, [table.row(1, None, rng)])
-    assert published(table.log).why == "" == publish_open(table.log).why
+    assert published(table.log).why == "" == publish(table.log).why
 
     widened(table)
-    for told in (published(table.log), publish_open(table.log)):
+    for told in (published(table.log), publish(table.log)):
         assert (told.version, told.behind) == (3, 1), told
         assert "'n' is bigint, and int32 in files" in told.why and "data/insert" in told.why and ".parquet" in told.why
     # What concerns no rows changes nothing of it, also where nobody looks at each commit.
-    for limit in (open_tables._MOST_SINCE, 0):
-        monkeypatch.setattr(open_tables, "_MOST_SINCE", limit)
+    for limit in (publishing._MOST_SINCE, 0):
+        monkeypatch.setattr(publishing, "_MOST_SINCE", limit)
         cleaning.clean(table.log, retain_versions=1, retain_seconds=0)
-        assert "'n' is bigint" in published(table.log).why and "'n' is bigint" in publish_open(table.log).why
+        assert "'n' is bigint" in published(table.log).why and "'n' is bigint" in publish(table.log).why
     table.fold()
     assert published(table.log).behind == 0
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(open_tables, "publish_open", lambda *_: None)
+        patch.setattr(publishing, "publish", lambda *_: None)
         table.write("insert", None, [table.row(7, None, rng)])
     [file] = [file for file in table.log.head.files(DATA_TREE) if file.kind == "delta"]
-    assert published(table.log).why == open_tables._WILL_BE
+    assert published(table.log).why == publishing._WILL_BE
     body = table.log.store.get(file.path)
     table.log.store.put(file.path, b"x" * len(body))
-    for told in (published(table.log), publish_open(table.log)):
+    for told in (published(table.log), publish(table.log)):
         assert told.behind == 1 and f"The file {file.path} cannot be read" in told.why
     table.log.store.delete([file.path])
     assert published(table.log).behind == 1 and f"{file.path} does not exist" in published(table.log).why
     table.log.store.put(file.path, body)
-    assert publish_open(table.log).behind == 0
+    assert publish(table.log).behind == 0
 
     another = tmp_path / "t" / "_delta_log" / f"{100:020d}.json"
     another.write_bytes(b"{}")
@@ -506,13 +509,13 @@ def test_given_any_state_of_publishing_then_it_is_said_why_it_is_behind(
 def test_given_commits_that_change_no_rows_then_however_many_they_are_nothing_is_behind(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(open_tables, "_MOST_SINCE", 1)
+    monkeypatch.setattr(publishing, "_MOST_SINCE", 1)
     table = PlainRows(tmp_path, partitioned=False)
     for number in range(3):
         table.write("insert", None, [table.row(number, None, random.Random(16))])
     for _ in range(3):
         table.commit("refresh_index", lambda _: ([], []))
-    for told in (published(table.log), publish_open(table.log)):
+    for told in (published(table.log), publish(table.log)):
         assert (told.version, told.behind, told.why) == (3, 0, "")
 
 
@@ -520,15 +523,15 @@ def test_given_a_commit_that_was_not_published_and_is_expired_then_its_rows_are_
     table, rng = PlainRows(tmp_path, partitioned=False), random.Random(17)
     table.write("insert", None, [table.row(1, None, rng)])
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(open_tables, "publish_open", lambda *_: None)
+        patch.setattr(publishing, "publish", lambda *_: None)
         table.write("insert", None, [table.row(2, None, rng)])
     told = published(table.log)
-    assert told.behind == 1 and told.why == open_tables._WILL_BE
+    assert told.behind == 1 and told.why == publishing._WILL_BE
     table.commit("refresh_index", lambda _: ([], []))
     cleaning.clean(table.log, retain_versions=1, retain_seconds=0)
     table.note()
     assert table.log.head.expired_below > 2
-    told = publish_open(table.log)
+    told = publish(table.log)
     assert (told.behind, told.why) == (0, "") and theirs(tmp_path) == table.expected(table.log.head.version)
 
 
@@ -558,8 +561,8 @@ def test_given_a_day_that_no_reader_knows_as_a_partition_then_it_is_named(tmp_pa
     table = replace(table, fields=tuple(replace(f, type="date") if f.name == "p" else f for f in table.fields))
     for text in ("+10000-01-01", "-0001-01-01", "0000-01-01", "99999-01-01"):
         with pytest.raises(CannotPublish, match=r"p=x.*years 1 to 9999 in its column 'p'"):
-            open_tables._check_days(table, {"p=x": {"p": text}})
-    open_tables._check_days(table, {"p=x": {"p": "0001-01-01"}, "p=y": {"p": "9999-12-31"}, "p=z": {"p": None}})
+            publishing._check_days(table, {"p=x": {"p": text}})
+    publishing._check_days(table, {"p=x": {"p": "0001-01-01"}, "p=y": {"p": "9999-12-31"}, "p=z": {"p": None}})
 
 
 def test_given_many_rows_then_a_deletion_vector_of_any_shape_is_read_as_it_was_meant(tmp_path: Path) -> None:
@@ -595,4 +598,4 @@ def test_given_many_rows_then_a_deletion_vector_of_any_shape_is_read_as_it_was_m
 )
 def test_given_a_format_that_is_not_written_then_it_is_declined_by_name(formats: Any, words: str) -> None:
     with pytest.raises(InvalidInput, match=words):
-        open_tables.check_formats(formats)
+        publishing.check_formats(formats)

@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from typing import Any
 from weakref import WeakKeyDictionary
 
-from spark_apps.mergetree.pyspark_names import Column, DataFrame, DataFrameReader, F, SparkSession, T, spark_errors
+from spark_apps.engine.pyspark_names import Column, DataFrame, DataFrameReader, F, SparkSession, T, spark_errors
 from spark_apps.storage.credentials import missing_file_system
 from spark_apps.storage.errors import EnvironmentMismatch
 

@@ -15,8 +15,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from spark_apps.storage.errors import CannotPublish
-from spark_apps.storage.parquet_statistics import Bounds, bounds_of, bounds_together, column_bounds, flat_columns
-from spark_apps.timeline import delta_log
+from spark_apps.storage.parquet.statistics import Bounds, bounds_of, bounds_together, column_bounds, flat_columns
+from spark_apps.timeline.delta import log as delta_log
 from spark_apps.timeline.model import Field, TableDefinition
 
 UTC = dt.UTC

@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
 
+from spark_apps.engine.pyspark_names import spark_errors
 from spark_apps.jobs.job import Job
 from spark_apps.jobs.program import load_table, log, main, plain
-from spark_apps.mergetree.pyspark_names import spark_errors
 from spark_apps.storage.errors import (
     AttemptAborted,
     AttemptReplaced,

@@ -10,9 +10,7 @@ import pytest
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
-from spark_apps.mergetree import spark_versions
-from spark_apps.mergetree.schema import parse_ddl
-from spark_apps.mergetree.spark_versions import (
+from spark_apps.engine.spark_versions import (
     arrow_schema,
     failed_expression,
     from_arrow,
@@ -22,6 +20,8 @@ from spark_apps.mergetree.spark_versions import (
     try_cast,
     unreadable_file,
 )
+from spark_apps.mergetree import spark_versions
+from spark_apps.mergetree.schema import parse_ddl
 from tests.spark.local import session_with
 from tests.spark_apps.frames import frame
 

@@ -1,8 +1,8 @@
 """The words of a Delta log: columns, statistics, deletion vectors and actions, by the published protocol of Delta.
 
 This module knows how things are written down there; which files a commit of it names is for
-:mod:`spark_apps.timeline.open_tables`. A log of ours has a writer feature that no other writer knows, so that others
-read it and do not write.
+:mod:`spark_apps.timeline.delta.publishing`. A log of ours has a writer feature that no other writer knows, so that
+others read it and do not write.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from urllib.parse import quote
 import msgspec
 
 from spark_apps.storage.errors import CannotPublish
-from spark_apps.storage.parquet_statistics import column_bounds, column_name, flat_columns
+from spark_apps.storage.parquet.statistics import column_bounds, column_name, flat_columns
 from spark_apps.timeline.model import Field, TableDefinition
 
 if TYPE_CHECKING:

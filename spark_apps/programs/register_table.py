@@ -8,9 +8,9 @@ from spark_apps.jobs.job import Job
 from spark_apps.jobs.program import arguments_of, log, main
 from spark_apps.storage.errors import TableExists
 from spark_apps.storage.store import Store
+from spark_apps.timeline.commit import new_txn_id
 from spark_apps.timeline.log import Timeline
 from spark_apps.timeline.model import Receipt
-from spark_apps.timeline.publish import new_txn_id
 from spark_apps.timeline.transactions import find_receipt
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ import pytest
 
 from spark_apps import IndexedTable
 from spark_apps.jobs.job import Job
-from spark_apps.register_table import register_table
+from spark_apps.programs.register_table import register_table
 from spark_apps.storage.errors import TableExists
 from tests.spark_apps.sources.lake import people, write
 

@@ -9,8 +9,8 @@ from spark_apps.jobs.job import Job
 from spark_apps.jobs.program import commit_options, load_table, log, main, use_indexes
 from spark_apps.storage.errors import AlreadyCommitted, InvalidInput, TableExists, TableNotFound, note_done_before
 from spark_apps.storage.store import Store
+from spark_apps.timeline.commit import new_txn_id
 from spark_apps.timeline.log import Timeline
-from spark_apps.timeline.publish import new_txn_id
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from spark_apps import IndexedTable
-from spark_apps.mergetree.hadoop_store import reach
+from spark_apps.engine.hadoop_store import reach
 from spark_apps.storage import store as stores
 from spark_apps.storage.errors import InvalidInput, InvalidName, LeadsOutside, ObjectExists, ObjectNotFound
 from spark_apps.storage.store import Store

@@ -2,7 +2,7 @@
 
 They are speed only: made of the log's own commits, and a log without one, or whose newest could not be written, is
 read as well. The commits stay until :func:`keep_only` is asked for: then the checkpoint of the newest version, read
-back first, takes the place of all that is older. What is published is for :mod:`spark_apps.timeline.open_tables`.
+back first, takes the place of all that is older. What is published is for :mod:`spark_apps.timeline.delta.publishing`.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from typing import Any
 import msgspec
 
 from spark_apps.storage.errors import LakeIndexError, StorageError
-from spark_apps.storage.parquet_files import column_chunks
-from spark_apps.storage.parquet_headers import open_bounded
+from spark_apps.storage.parquet.files import column_chunks
+from spark_apps.storage.parquet.headers import open_bounded
 from spark_apps.storage.store import ObjectInfo, ObjectStore
-from spark_apps.timeline.delta_log import FOLDER, commit_key
+from spark_apps.timeline.delta.log import FOLDER, commit_key
 
 logger = logging.getLogger(__name__)
 

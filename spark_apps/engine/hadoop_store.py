@@ -13,9 +13,9 @@ from datetime import UTC, datetime
 from functools import cache, partial
 from typing import TYPE_CHECKING, Any
 
-from spark_apps.mergetree.java_part import compiled, new
-from spark_apps.mergetree.spark_utils import over_connect
-from spark_apps.mergetree.tree import NO_SPARK
+from spark_apps.engine.java_part import compiled, new
+from spark_apps.engine.no_session import NO_SPARK
+from spark_apps.engine.spark_utils import over_connect
 from spark_apps.storage.errors import (
     InvalidInput,
     LeadsOutside,

@@ -18,10 +18,11 @@ from typing import TYPE_CHECKING, Any
 
 from spark_apps.actions import register
 from spark_apps.actions.template import TableHandle
+from spark_apps.engine.no_session import NO_SPARK
 from spark_apps.indexes.handler import VerificationReport
 from spark_apps.indexes.keyed.matching import keys_from_arrow, kinds_of, normalize_column
 from spark_apps.mergetree.schema import quote, resolve
-from spark_apps.mergetree.tree import NO_SPARK, Snapshot, Tree
+from spark_apps.mergetree.tree import Snapshot, Tree
 from spark_apps.query.arrow_dataset import arrow_dataset
 from spark_apps.query.arrow_reading import BY_SPARK, arrow_plan, arrow_schema, predicate_of_keys
 from spark_apps.query.arrow_verify import verify_entries

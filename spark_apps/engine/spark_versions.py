@@ -15,7 +15,7 @@ from decimal import Decimal
 from functools import lru_cache
 from typing import Any
 
-from spark_apps.mergetree.pyspark_names import Column, DataFrame, F, SparkSession, T
+from spark_apps.engine.pyspark_names import Column, DataFrame, F, SparkSession, T
 from spark_apps.storage.supported import spark_release
 
 UNION_PARTITIONING = "spark.sql.unionOutputPartitioning"

@@ -15,8 +15,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from spark_apps.storage import parquet_files, parquet_footers
-from spark_apps.storage.parquet_footers import FooterEncrypted, FooterRefused
+from spark_apps.storage.parquet import files as parquet_files
+from spark_apps.storage.parquet import footers as parquet_footers
+from spark_apps.storage.parquet.footers import FooterEncrypted, FooterRefused
 from tests.hostile import thrift_tree as thrift
 
 ROOT = Path(__file__).parents[3]
@@ -219,7 +220,7 @@ DOORS = {"ParquetFile", "read_metadata", "read_table", "read_schema", "ParquetDa
 """Names of pyarrow's by which a Parquet file, or what its footer says of a row group, can be reached."""
 MODULES = {"pyarrow.dataset", "pyarrow._parquet", "pyarrow._dataset_parquet"}
 ALLOWED = {
-    "spark_apps/storage/parquet_files.py": DOORS,
+    "spark_apps/storage/parquet/files.py": DOORS,
     "spark_apps/query/arrow_dataset.py": {"pyarrow.dataset"},  # a class of ours, which opens no file by it
 }
 
@@ -244,5 +245,5 @@ def test_parquet_files_are_opened_in_one_module_alone() -> None:
             name = str(file.relative_to(ROOT))
             if more := _uses(ast.parse(file.read_text(encoding="utf-8"))) - ALLOWED.get(name, set()):
                 found[name] = more
-    assert found == {}, "open Parquet files themselves; spark_apps/storage/parquet_files.py checks their footers first"
+    assert found == {}, "open Parquet files themselves; spark_apps/storage/parquet/files.py checks their footers first"
     assert _uses(ast.parse("import pyarrow.parquet as pq\npq.ParquetFile(x).metadata.row_group(0)")) != set()

@@ -1,6 +1,6 @@
 """The only way into a Parquet file by Arrow: its footer is fetched once, checked, and only then handed on.
 
-Arrow ends the process for some footers (:mod:`spark_apps.storage.parquet_footers` says for which), and no error can be
+Arrow ends the process for some footers (:mod:`spark_apps.storage.parquet.footers` says for which), and no error can be
 caught there. So nothing else opens a Parquet file, and nothing else asks for its row groups; a test looks after that.
 """
 
@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from spark_apps.storage.parquet_footers import END_BYTES, FooterRefused, check_footer_bytes, footer_length
+from spark_apps.storage.parquet.footers import END_BYTES, FooterRefused, check_footer_bytes, footer_length
 
 if TYPE_CHECKING:
     pass

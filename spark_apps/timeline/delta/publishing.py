@@ -31,11 +31,12 @@ from spark_apps.storage.errors import (
     StorageError,
 )
 from spark_apps.storage.names import DELETED
-from spark_apps.storage.parquet_files import column_chunks, read_columns, read_footer
-from spark_apps.storage.parquet_headers import open_bounded
+from spark_apps.storage.parquet.files import column_chunks, read_columns, read_footer
+from spark_apps.storage.parquet.headers import open_bounded
 from spark_apps.storage.store import ObjectStore, RangedFile, write_once
-from spark_apps.timeline import delta_checkpoints, delta_log
-from spark_apps.timeline.delta_log import Origin
+from spark_apps.timeline.delta import checkpoints as delta_checkpoints
+from spark_apps.timeline.delta import log as delta_log
+from spark_apps.timeline.delta.log import Origin
 from spark_apps.timeline.files import (
     DataFile,
     GroupKey,
@@ -196,7 +197,7 @@ def follow(timeline: Timeline, commit: Commit, before: State | None = None) -> N
         touched = _Touched()
         touched.note(commit, State() if before is None else before)
         _shown(head, touched.groups)
-        publish_open(timeline, before)
+        publish(timeline, before)
     except CannotPublish as error:
         logger.info("Version %s of %s is not published: %s", head.version, timeline.store.uri, error.message)
     except Exception as error:  # noqa: BLE001 - the commit is in the log, and no failure here may say otherwise
@@ -206,7 +207,7 @@ def follow(timeline: Timeline, commit: Commit, before: State | None = None) -> N
         )  # fmt: skip
 
 
-def publish_open(timeline: Timeline, known: State | None = None) -> Published:
+def publish(timeline: Timeline, known: State | None = None) -> Published:
     """Publish each version that is not, oldest first, as far as they can be.
 
     :param known: a state of the table, which need not be read again if it is the one that is published.
@@ -374,7 +375,7 @@ def rewrite_log(timeline: Timeline) -> dict[str, int]:
         # Its newest commit last, by which the log is known as ours; one without its beginning is no table to readers.
         store.delete(sorted(files, key=lambda key: (key != delta_checkpoints.LAST, key)))
         return files
-    publish_open(timeline)
+    publish(timeline)
     newest = _newest(timeline)
     assert newest is not None
     return delta_checkpoints.keep_only(store, newest[0], _removals_kept_from(timeline, head.definition))

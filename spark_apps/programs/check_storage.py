@@ -17,10 +17,10 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from spark_apps.engine.hadoop_store import reach
 from spark_apps.jobs.environment import hadoop_version
 from spark_apps.jobs.job import Job, Outcome
 from spark_apps.jobs.program import log, main, start_session
-from spark_apps.mergetree.hadoop_store import reach
 from spark_apps.storage.credentials import hadoop_settings, missing_file_system
 from spark_apps.storage.errors import InvalidInput, LakeIndexError
 from spark_apps.storage.store import Store

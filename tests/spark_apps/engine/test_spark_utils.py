@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from pyspark.sql.readwriter import DataFrameReader
 
-from spark_apps.mergetree import spark_utils
-from spark_apps.mergetree.spark_utils import estimated_bytes, load_files, size_of_plan
+from spark_apps.engine import spark_utils
+from spark_apps.engine.spark_utils import estimated_bytes, load_files, size_of_plan
 
 pytestmark = pytest.mark.spark
 

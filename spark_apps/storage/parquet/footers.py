@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from itertools import count
 from typing import Any, NamedTuple
 
-from spark_apps.storage.thrift import (
+from spark_apps.storage.parquet.thrift import (
     BINARY,
     BOOL,
     I16,

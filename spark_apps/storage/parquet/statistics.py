@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any
 
-from spark_apps.storage.parquet_files import column_chunk
+from spark_apps.storage.parquet.files import column_chunk
 
 
 @dataclass(frozen=True, slots=True)
