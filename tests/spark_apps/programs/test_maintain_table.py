@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from spark_apps import IndexedTable
-from spark_apps.programs import maintain_table
 from spark_apps.jobs.job import Job
+from spark_apps.programs import maintain_table
 from spark_apps.storage.errors import (
     AttemptAborted,
     AttemptReplaced,
