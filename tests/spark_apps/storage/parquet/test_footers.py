@@ -20,7 +20,7 @@ from spark_apps.storage.parquet import footers as parquet_footers
 from spark_apps.storage.parquet.footers import FooterEncrypted, FooterRefused
 from tests.hostile import thrift_tree as thrift
 
-ROOT = Path(__file__).parents[3]
+ROOT = Path(__file__).parents[4]
 ROWS = pa.table(
     {
         "n": pa.array([1, 2, None], pa.int64()),
