@@ -84,9 +84,13 @@ def transaction_id(context: Mapping[str, Any], inputs: Callable[[], Any]) -> str
     :param context: Airflow's context.
     :param inputs: gives what goes in, as JSON types; asked only when an id is made.
     """
+    return str(once(context, "transaction", lambda: id_of_task(context, inputs())))
+
+
+def id_of_task(context: Mapping[str, Any], inputs: Any) -> str:
+    """Return :func:`make_id` of the running task instance."""
     ti = context["ti"]
-    index = getattr(ti, "map_index", -1)
-    return str(once(context, "transaction", lambda: make_id(ti.dag_id, ti.run_id, ti.task_id, index, inputs())))
+    return make_id(ti.dag_id, ti.run_id, ti.task_id, getattr(ti, "map_index", -1), inputs)
 
 
 def once(context: Mapping[str, Any], key: str, make: Callable[[], Any]) -> Any:

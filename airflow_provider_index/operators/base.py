@@ -7,26 +7,30 @@ commit found under the task's own transaction id; a status or a log line never i
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
-from functools import cached_property
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 from airflow.sdk import BaseOperator
 
 from airflow_provider_index.arguments import (
-    ReadsArguments,
     declares_arguments,
     epoch,
     mapping,
     spark_conf,
 )
-from airflow_provider_index.compat import AirflowTaskTimeout, with_documentation
-from airflow_provider_index.compat import conf as airflow_conf
-from airflow_provider_index.failures import as_airflow_error, read_error
-from airflow_provider_index.hooks.table_store import TableStoreHook
-from airflow_provider_index.identity import end_round, is_last_try, make_id, recall, remember, round_of, transaction_id
-from airflow_provider_index.masking import MaskedFields
-from airflow_provider_index.operators.staged import InTransaction
+from airflow_provider_index.compat import AirflowTaskTimeout
+from airflow_provider_index.connected import OnTable
+from airflow_provider_index.failures import read_error
+from airflow_provider_index.identity import (
+    end_round,
+    id_of_task,
+    is_last_try,
+    recall,
+    remember,
+    round_of,
+    transaction_id,
+)
+from airflow_provider_index.operators.staged import InTransaction, check_windows
 from airflow_provider_index.reporting import Reporting
 from spark_apps.storage.errors import (
     AlreadyCommitted,
@@ -55,47 +59,21 @@ _POLL_SECONDS = 5.0
 _SOONEST_SECONDS = 0.1
 
 
-class TableOperator(MaskedFields, ReadsArguments, Reporting, BaseOperator):
+class TableOperator(OnTable, Reporting, BaseOperator):
     """An operator on one table, whether or not it needs Spark.
 
-    :param table: URI, absolute path, or name (``db.table``) below the connection's warehouse.
-    :param table_conn_id: a connection of type ``index_table_store``, with the warehouse, storage options and the Spark
-        to use.
     :param rerun: any text. A new text makes a new transaction for a task that has already committed, for instance
         after a restore took its commit back, or the table was dropped and created again.
-    :param deferrable: wait in the triggerer instead of in a worker, if there is something to wait for; by default
-        Airflow's ``default_deferrable``.
     """
 
-    # Airflow asks for it before the task runs.
-    not_templates = frozenset({"deferrable"})
-    ui_color = "#dcecf5"
-
     @declares_arguments
-    def __init__(
-        self,
-        *,
-        table: str,
-        table_conn_id: str = TableStoreHook.default_conn_name,
-        rerun: str | None = None,
-        deferrable: bool | None = None,
-        **kwargs: Any,
-    ) -> None:
-        super().__init__(**with_documentation(type(self), kwargs))
-        self.deferrable = defer_by_default() if deferrable is None else deferrable
-
-    @cached_property
-    def hook(self) -> TableStoreHook:
-        """The hook of the table's connection."""
-        return TableStoreHook(self.table_conn_id)
+    def __init__(self, *, rerun: str | None = None, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
 
     def execute(self, context: Mapping[str, Any]) -> Any:
         """Do the work. If a retry cannot help, an error fails the task at once."""
-        try:
-            self.read_arguments()
+        with self.reading(context):
             return self.done(context, self.work(context))
-        except LakeIndexError as error:
-            raise self.failed(context, error) from error
 
     def done(self, context: Mapping[str, Any], result: Any) -> Any:
         """Report what the task has done and return what goes to XCom."""
@@ -103,9 +81,8 @@ class TableOperator(MaskedFields, ReadsArguments, Reporting, BaseOperator):
         return self.report(context, result)
 
     def failed(self, context: Mapping[str, Any], error: LakeIndexError) -> Exception:
-        """Return the error to raise: one that fails the task at once if a retry cannot help."""
         self.report_error(error)
-        airflow_error = as_airflow_error(error)
+        airflow_error = super().failed(context, error)
         if airflow_error is not error or is_last_try(context):
             end_round(context)
         return airflow_error
@@ -231,7 +208,7 @@ class SparkTableOperator(InTransaction, TableOperator):
         """Return what goes to XCom if earlier tries have committed everything, otherwise ``None``."""
         if self.transaction is not None:
             return self.staged_already(txn_id)
-        receipts = self._receipts(self.transactions(txn_id))
+        receipts = self._receipts(txn_id)
         return self._hand_on(receipts) if len(receipts) == len(self.transactions(txn_id)) else None
 
     def conclude(self, txn_id: str | None, outcome: Outcome | None) -> Any:
@@ -245,9 +222,8 @@ class SparkTableOperator(InTransaction, TableOperator):
             return self.finish(outcome_of(outcome))
         if self.transaction is not None:
             return self.staged_already(txn_id) or self.not_staged(outcome_of(outcome))
-        txn_ids = self.transactions(txn_id)
-        committed = self._receipts(txn_ids)
-        if len(committed) == len(txn_ids):
+        committed = self._receipts(txn_id)
+        if len(committed) == len(self.transactions(txn_id)):
             return self._hand_on(committed)
         answered = outcome_of(outcome)
         # What there was nothing to do for has no commit; everything else the app speaks of must be in the
@@ -338,57 +314,36 @@ class SparkTableOperator(InTransaction, TableOperator):
             transaction=None if txn_id is None else self.attempt_argument(context, txn_id),
         )
 
-    def _receipts(self, txn_ids: list[str]) -> list[Receipt]:
-        """Return the receipts of those transactions that have committed."""
+    def timelines(self, txn_id: str) -> Iterator[tuple[Timeline, list[str]]]:
+        """Yield the log of each table that there is, with the transactions that the task commits in it."""
+        timeline = self._timeline()
+        if timeline is not None:
+            yield timeline, self.transactions(txn_id)
+
+    def _receipts(self, txn_id: str) -> list[Receipt]:
+        """Return the receipts of those transactions of the task that have committed."""
         from spark_apps.timeline.transactions import find_receipt
 
-        timeline = self._timeline()
-        if timeline is None:
-            return []
-        receipts = (find_receipt(timeline, txn_id) for txn_id in txn_ids)
-        return [receipt for receipt in receipts if receipt is not None]
+        found = (find_receipt(timeline, one) for timeline, its in self.timelines(txn_id) for one in its)
+        return [receipt for receipt in found if receipt is not None]
 
     def _abort_attempts(self, reason: str) -> None:
         """End by commits what earlier tries, or this one, left unfinished."""
-        timeline = self._timeline() if self._txn_id is not None else None
-        if timeline is not None and self._txn_id is not None:
-            self.abort_in(timeline, self.transactions(self._txn_id), reason)
-
-    def abort_in(self, timeline: Timeline, txn_ids: list[str], reason: str) -> None:
-        """End unfinished attempts of these transactions in one table."""
         from spark_apps.timeline.transactions import abort, live_attempts_of
 
-        for txn_id in txn_ids:
-            for attempt in live_attempts_of(timeline, txn_id):
-                try:
-                    abort(timeline, txn_id, attempt, reason)
-                    self.log.info("Aborted attempt %s of transaction %s: %s.", attempt, txn_id, reason)
-                except AlreadyCommitted as error:
-                    self.log.info("%s", error)
+        for timeline, txn_ids in self.timelines(self._txn_id) if self._txn_id is not None else ():
+            for txn_id in txn_ids:
+                for attempt in live_attempts_of(timeline, txn_id):
+                    try:
+                        abort(timeline, txn_id, attempt, reason)
+                        self.log.info("Aborted attempt %s of transaction %s: %s.", attempt, txn_id, reason)
+                    except AlreadyCommitted as error:
+                        self.log.info("%s", error)
 
     def _check_windows(self, txn_id: str) -> None:
-        """Find out before Spark starts what the commit would find out after the work.
-
-        A window over some partitions is left to the commit, which alone knows what was written.
-
-        :raises FencedOff: if the task's own window has ended.
-        :raises StopWriteWindowOpen: if another writer holds a window over the whole table.
-        """
-        timeline = self._timeline()
-        if timeline is not None and self.transaction is None:
-            self.check_windows_in(timeline, txn_id)
-
-    def check_windows_in(self, timeline: Timeline, txn_id: str) -> None:
-        """Check the windows of one table, whose log was read."""
-        from spark_apps.timeline.commit import Intent, check_windows
-        from spark_apps.timeline.model import Write, table_scope
-
-        whole = {epoch: window for epoch, window in timeline.head.windows.items() if window.partitions is None}
-        if self.window is None and not whole:
-            return
-        writes = (Write(table_scope()),) if whole else ()
-        intent = Intent(self.program, txn_id, 0, timeline.head.version, (), writes=writes, epoch=self.window)
-        check_windows(timeline.head, intent, timeline.clock())
+        """Find out before Spark starts what the commit would find out after the work: see :func:`check_windows`."""
+        for timeline, _ in self.timelines(txn_id) if self.transaction is None else ():
+            check_windows(timeline, self.program, txn_id, self.window)
 
     def _timeline(self) -> Timeline | None:
         try:
@@ -459,13 +414,10 @@ class SparkTableOperator(InTransaction, TableOperator):
         """Resume after the trigger has fired: read how the app ended, and what is in the table's log."""
         from airflow_provider_index.submission import Submission
 
-        try:
-            self.read_arguments()
+        with self.reading(context):
             self._submission = Submission.from_dict(submission)
             outcome = self._end_of(self._submission, event["status"], txn_id, event.get("error"))
             return self.done(context, self.conclude(txn_id, outcome))
-        except LakeIndexError as error:
-            raise self.failed(context, error) from error
 
     def resume_execution(self, next_method: str, next_kwargs: dict[str, Any] | None, context: Mapping[str, Any]) -> Any:
         """Resume after a deferral.
@@ -620,11 +572,6 @@ class IndexOperator(SparkTableOperator):
         return {"name": others.pop("index"), **others}
 
 
-def defer_by_default() -> bool:
-    """Return Airflow's setting ``[operators] default_deferrable``."""
-    return bool(airflow_conf.getboolean("operators", "default_deferrable", fallback=False))
-
-
 def outcome_of(outcome: Outcome | None) -> Outcome:
     """Return what an app answered. :raises LakeIndexError: the app's own error, or :class:`JobFailed` for no answer."""
     from spark_apps.jobs.job import rebuild_error
@@ -641,7 +588,4 @@ def intent_of(context: Mapping[str, Any], txn_id: str | None) -> str:
 
     That is the transaction, or of work that commits nothing, the task.
     """
-    if txn_id is not None:
-        return txn_id
-    ti = context["ti"]
-    return make_id(ti.dag_id, ti.run_id, ti.task_id, getattr(ti, "map_index", -1), "no commit")
+    return id_of_task(context, "no commit") if txn_id is None else txn_id

@@ -15,7 +15,6 @@ from airflow.sdk import BaseOperator, Variable
 
 from airflow_provider_index.arguments import (
     NOT_DECLARED,
-    ReadsArguments,
     declares_arguments,
     flag,
     mappings,
@@ -24,7 +23,7 @@ from airflow_provider_index.arguments import (
     text_list,
 )
 from airflow_provider_index.compat import AirflowFailException, AirflowSkipException, conf
-from airflow_provider_index.failures import as_airflow_error
+from airflow_provider_index.connected import Connected
 from airflow_provider_index.hooks.table_store import TableStoreHook
 from airflow_provider_index.identity import once, transaction_id
 from airflow_provider_index.operators.base import SparkTableOperator
@@ -54,7 +53,7 @@ FIRST_WORK_SECONDS = 900.0
 """The first work of a run is done whatever the budget: for so long after the plan its table's task may begin."""
 
 
-class PlanMaintenanceOperator(ReadsArguments, BaseOperator):
+class PlanMaintenanceOperator(Connected, BaseOperator):
     """Checks many tables and decides which work a run does on them; commits nothing.
 
     Returns a list with one entry per task, over which :class:`MaintainTableOperator` is mapped. The XCom key ``plan``
@@ -81,7 +80,6 @@ class PlanMaintenanceOperator(ReadsArguments, BaseOperator):
         self,
         *,
         config: Annotated["MaintenanceConfig", NOT_DECLARED],  # noqa: UP037 - the class is not imported for parsing
-        table_conn_id: str = TableStoreHook.default_conn_name,
         spark_conn_id: str | None = None,
         tables_at_once: int = 1,
         off_variable: str = OFF_VARIABLE,
@@ -96,12 +94,9 @@ class PlanMaintenanceOperator(ReadsArguments, BaseOperator):
         from spark_apps.maintenance.plan import as_text
 
         ti, params = context["ti"], dict(context.get("params") or {})
-        try:
-            self.read_arguments()
+        with self.reading(context):
             plan_only = flag("plan_only", params.get("plan_only"))
             plan = self.plan(ti.dag_id, params, ti.run_id)
-        except LakeIndexError as error:
-            raise as_airflow_error(error) from error
         self.log.info("%s", as_text(plan))
         ti.xcom_push(key="plan", value=_for_xcom(plan))
         if plan_only:
@@ -264,7 +259,7 @@ class MaintainTableOperator(SparkTableOperator):
         numbers = itertools.count(1)
         return [(table, [f"{txn_id}.{next(numbers)}" for _ in steps]) for table, steps in self._tables()]
 
-    def _timelines(self, txn_id: str) -> Iterator[tuple[Timeline, list[str]]]:
+    def timelines(self, txn_id: str) -> Iterator[tuple[Timeline, list[str]]]:
         for table, txn_ids in self._transactions_of_tables(txn_id):
             try:
                 yield self.hook.timeline(table), txn_ids
@@ -275,19 +270,6 @@ class MaintainTableOperator(SparkTableOperator):
                     raise
                 # The app meets the same, and does the work on the others.
                 self.log.warning("The log of %s cannot be read: %s", table, error.message)
-
-    def _receipts(self, txn_ids: list[str]) -> list[Receipt]:
-        from spark_apps.timeline.transactions import find_receipt
-
-        if not txn_ids:
-            return []
-        base = txn_ids[0].rpartition(".")[0]
-        found = (find_receipt(timeline, one) for timeline, its in self._timelines(base) for one in its)
-        return [receipt for receipt in found if receipt is not None]
-
-    def _abort_attempts(self, reason: str) -> None:
-        for timeline, txn_ids in self._timelines(self._txn_id) if self._txn_id is not None else ():
-            self.abort_in(timeline, txn_ids, reason)
 
     def _check_windows(self, txn_id: str) -> None:
         # Of several tables a window stops one; the app finds it when it comes to that.
@@ -322,10 +304,9 @@ class MaintainTableOperator(SparkTableOperator):
         self._abort_attempts("the time given to this run is over")
         if (done := self.already_done(txn_id)) is not None:
             return done
-        txn_ids = self.transactions(txn_id)
-        landed = len(self._receipts(txn_ids))
+        landed, all_of_it = len(self._receipts(txn_id)), len(self.transactions(txn_id))
         raise AirflowFailException(
-            f"An earlier try failed, and the time given to this run is over: {landed} of {len(txn_ids)} pieces of work "
+            f"An earlier try failed, and the time given to this run is over: {landed} of {all_of_it} pieces of work "
             "have their commit, and nothing more is begun. The next run goes on with what is left."
         )
 

@@ -8,16 +8,13 @@ from typing import Any
 from airflow.sdk import BaseOperator
 
 from airflow_provider_index.arguments import (
-    ReadsArguments,
     declares_arguments,
 )
-from airflow_provider_index.failures import as_airflow_error
-from airflow_provider_index.hooks.table_store import TableStoreHook
+from airflow_provider_index.connected import Connected
 from airflow_provider_index.operators.maintenance import warehouses_of
-from spark_apps.storage.errors import LakeIndexError
 
 
-class ReportTablesOperator(ReadsArguments, BaseOperator):
+class ReportTablesOperator(Connected, BaseOperator):
     """Reports on tables: the health of each, and what its indexes were worth to its queries in the last 30 days.
 
     The worker reads the tables' logs and query logs, without Spark, and nothing is changed. A table that cannot be read
@@ -39,15 +36,12 @@ class ReportTablesOperator(ReadsArguments, BaseOperator):
         )
 
     :param tables: names below the connection's warehouse, URIs or paths, or patterns over the names (``sales.*``).
-    :param table_conn_id: a connection of type ``index_table_store``.
     """
 
     ui_color = "#f2ead0"
 
     @declares_arguments
-    def __init__(
-        self, *, tables: Sequence[str] | str, table_conn_id: str = TableStoreHook.default_conn_name, **kwargs: Any
-    ) -> None:
+    def __init__(self, *, tables: Sequence[str] | str, **kwargs: Any) -> None:
         super().__init__(**kwargs)
 
     def execute(self, context: Mapping[str, Any]) -> list[dict[str, Any]]:
@@ -58,14 +52,11 @@ class ReportTablesOperator(ReadsArguments, BaseOperator):
         from spark_apps.maintenance.survey import find_tables, look_at
         from spark_apps.storage.secrets import hide, known_secrets
 
-        try:
-            self.read_arguments()
+        with self.reading(context):
             entries = read_config(self.tables, "tables").tables
             warehouses = warehouses_of([self.table_conn_id])
             tables, unknown = find_tables(entries, warehouses, self.table_conn_id)
             reports, unreachable = look_at(tables, report_on)
-        except LakeIndexError as error:
-            raise as_airflow_error(error) from error
         secrets = known_secrets(warehouses[self.table_conn_id].options)
         missed = [(one.name, hide(one.skipped.reason, secrets)) for one in (*unknown, *unreachable)]
         ordered = in_order(reports)

@@ -188,7 +188,8 @@ class IndexSQLOperator(SparkTableOperator):
                 raise
             return []  # perhaps a name that Spark's catalog knows; the app finds out
 
-    def _timelines(self) -> Iterator[tuple[Statement, Timeline]]:
+    def timelines(self, txn_id: str) -> Iterator[tuple[Timeline, list[str]]]:
+        from spark_apps.sql.statements import transaction_of
         from spark_apps.timeline.log import Timeline
 
         for statement in self.statements():
@@ -197,21 +198,9 @@ class IndexSQLOperator(SparkTableOperator):
                 if log is None:
                     continue
                 try:
-                    yield statement, Timeline.load(log)
+                    yield Timeline.load(log), [transaction_of(txn_id, statement)]
                 except TableNotFound:  # dropped
                     continue
-
-    def _abort_attempts(self, reason: str) -> None:
-        from spark_apps.sql.statements import transaction_of
-
-        if self._txn_id is None:
-            return
-        for statement, timeline in self._timelines():
-            self.abort_in(timeline, [transaction_of(self._txn_id, statement)], reason)
-
-    def _check_windows(self, txn_id: str) -> None:
-        for _statement, timeline in self._timelines():
-            self.check_windows_in(timeline, txn_id)
 
 
 def _answer(statement: Statement, location: str, receipt: Receipt) -> dict[str, Any]:

@@ -22,7 +22,7 @@ from spark_apps.storage.errors import (
 if TYPE_CHECKING:
     from spark_apps.jobs.job import Outcome
     from spark_apps.timeline.log import Timeline
-    from spark_apps.timeline.model import StageManifest
+    from spark_apps.timeline.model import Scope, StageManifest
     from spark_apps.timeline.transactions import Transaction
 
 _UNFIT = re.compile(r"[^A-Za-z0-9_-]+")
@@ -164,6 +164,28 @@ def transaction_of(given: Any) -> tuple[str, int]:
     raise InvalidInput(
         f"{given!r} is not a transaction.", hint="Hand on what BeginTransactionOperator returned: begin.output."
     )
+
+
+def check_windows(
+    timeline: Timeline, operation: str, txn_id: str, epoch: int | None, scopes: Sequence[Scope] | None = None
+) -> None:
+    """Check before the work what its commit will check after it: the windows over what is to be written.
+
+    :param epoch: of the window in which the work is done.
+    :param scopes: what is written, where that is known; else a window over some partitions is left to the commit, which
+        alone knows.
+    :raises FencedOff: if the task's own window has ended.
+    :raises StopWriteWindowOpen: if another writer holds a window there.
+    """
+    from spark_apps.timeline.model import Write, table_scope
+    from spark_apps.timeline.commit import Intent
+    from spark_apps.timeline.commit import check_windows as check
+
+    if scopes is None and any(window.partitions is None for window in timeline.head.windows.values()):
+        scopes = [table_scope()]
+    writes = tuple(map(Write, scopes or ()))
+    check(timeline.head, Intent(operation, txn_id, 0, timeline.head.version, (), writes=writes, epoch=epoch),
+          timeline.clock())  # fmt: skip
 
 
 def resumed(timeline: Timeline, txn_id: str, attempt: int) -> Transaction:

@@ -16,9 +16,9 @@ from airflow_provider_index.arguments import (
     some_texts,
 )
 from airflow_provider_index.compat import AirflowFailException
-from airflow_provider_index.identity import make_id, round_of
+from airflow_provider_index.identity import id_of_task, round_of
 from airflow_provider_index.operators.base import TableOperator
-from airflow_provider_index.operators.staged import BEGIN_AGAIN, resumed, transaction_of
+from airflow_provider_index.operators.staged import BEGIN_AGAIN, check_windows, resumed, transaction_of
 from spark_apps.storage.errors import AlreadyCommitted, BucketCountMismatch, ConcurrentWrite, InvalidInput
 from spark_apps.timeline.operations import TRANSACTION
 
@@ -81,13 +81,14 @@ class BeginTransactionOperator(TableOperator):
                 return _handed_on(requested)
             abort(timeline, txn_id, attempt, "begun anew")
             self.log.info("Ended attempt %s of transaction %s, which is begun anew.", attempt, txn_id)
-        self._check_windows(timeline, txn_id)
+        scopes = self._scopes(timeline)
+        check_windows(timeline, OPERATION, txn_id, self.window, scopes)
         transaction = begin(
             timeline,
             operation=OPERATION,
             txn_id=txn_id,
             stages=self.stages,
-            scopes=self._scopes(timeline),
+            scopes=scopes,
             window=self.window,
             inputs={_ROUND: round_},
             patience=self.patience,
@@ -99,8 +100,7 @@ class BeginTransactionOperator(TableOperator):
 
     def _free_id(self, context: Mapping[str, Any], timeline: Timeline) -> str:
         """Return the task's transaction id; where an earlier round has committed under it, the next one."""
-        ti = context["ti"]
-        first = make_id(ti.dag_id, ti.run_id, ti.task_id, getattr(ti, "map_index", -1), self.inputs())
+        first = id_of_task(context, self.inputs())
         committed = timeline.head.committed
         numbered = (f"{first}.{number}" for number in itertools.count(2))
         return next(name for name in itertools.chain([first], numbered) if name not in committed)
@@ -115,25 +115,6 @@ class BeginTransactionOperator(TableOperator):
 
         paths = paths_of(timeline, self.partitions)
         return None if paths is None else [partition_scope(path) for path in paths]
-
-    def _check_windows(self, timeline: Timeline, txn_id: str) -> None:
-        """Check the windows over what the stages write.
-
-        :raises FencedOff: if the window named has ended.
-        :raises StopWriteWindowOpen: if another writer holds one over what the stages write.
-        """
-        from spark_apps.timeline.commit import Intent, check_windows
-        from spark_apps.timeline.model import Write, table_scope
-
-        writes = tuple(Write(scope) for scope in self._scopes(timeline) or [table_scope()])
-        whole = any(window.partitions is None for window in timeline.head.windows.values())
-        if self.partitions is None and not whole:
-            writes = ()  # the commit alone knows whether it writes into partitions of a window
-        check_windows(
-            timeline.head,
-            Intent(OPERATION, txn_id, 0, timeline.head.version, (), writes=writes, epoch=self.window),
-            timeline.clock(),
-        )
 
 
 class _OfTransaction(TableOperator):

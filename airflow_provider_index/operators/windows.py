@@ -10,13 +10,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 from airflow.sdk import BaseOperator
 
 from airflow_provider_index.arguments import (
-    ReadsArguments,
     declares_arguments,
     epoch,
     some_texts,
 )
-from airflow_provider_index.failures import as_airflow_error, read_error
-from airflow_provider_index.hooks.table_store import TableStoreHook
+from airflow_provider_index.connected import Connected
+from airflow_provider_index.failures import read_error
 from airflow_provider_index.identity import recall, remember, round_of, transaction_id
 from airflow_provider_index.operators.base import TableOperator
 from spark_apps.storage.errors import (
@@ -106,13 +105,10 @@ class OpenStopWriteWindowOperator(TableOperator):
 
     def execute_complete(self, context: Mapping[str, Any], event: Mapping[str, Any], until: float) -> Any:
         """Resume when the other windows have ended, or the waiting time is over."""
-        try:
-            self.read_arguments()
+        with self.reading(context):
             if event["status"] == "error":
                 raise read_error(event["error"])
             return self.done(context, self._open_when_free(context, until))
-        except LakeIndexError as error:
-            raise self.failed(context, error) from error
 
     def _open_when_free(self, context: Mapping[str, Any], until: float) -> dict[str, Any]:
         while True:
@@ -234,7 +230,7 @@ class CloseStopWriteWindowOperator(TableOperator):
         return receipt.to_dict()
 
 
-class EndExpiredWindowsOperator(ReadsArguments, BaseOperator):
+class EndExpiredWindowsOperator(Connected, BaseOperator):
     """Ends stop-write windows past their deadline, and writers without a sign of life, by commits.
 
     It is not required: the next writer also ends a window past its deadline, and a drain or a cleaning ends a dead
@@ -246,10 +242,7 @@ class EndExpiredWindowsOperator(ReadsArguments, BaseOperator):
 
     Returns ``{"windows": […], "attempts": […]}``, what was ended, by table. If a table cannot be read, the others are
     still checked, and the task fails in the end.
-    :param table_conn_id: the connection whose warehouse is checked.
     """
-
-    ui_color = "#dcecf5"
 
     @declares_arguments
     def __init__(
@@ -257,18 +250,16 @@ class EndExpiredWindowsOperator(ReadsArguments, BaseOperator):
         *,
         tables: Annotated[Sequence[str] | None, some_texts] = None,
         silent_seconds: float | None = 3600.0,
-        table_conn_id: str = TableStoreHook.default_conn_name,
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
 
     def execute(self, context: Mapping[str, Any]) -> dict[str, list[dict[str, Any]]]:
         """End in every table, once, what was left open."""
-        try:
-            self.read_arguments()
-        except LakeIndexError as error:
-            raise as_airflow_error(error) from error
-        ti = context["ti"]
+        with self.reading(context):
+            return self._end_everywhere(context["ti"])
+
+    def _end_everywhere(self, ti: Any) -> dict[str, list[dict[str, Any]]]:
         ended: dict[str, list[dict[str, Any]]] = {"windows": [], "attempts": []}
         failed: list[str] = []
         for name in self._names():
@@ -288,18 +279,12 @@ class EndExpiredWindowsOperator(ReadsArguments, BaseOperator):
                 failed.append(name)
         if failed:
             more = f" and {len(failed) - _NAMED} more" if len(failed) > _NAMED else ""
-            unread = JobFailed(
+            raise JobFailed(
                 f"{len(failed)} tables could not be looked at: {', '.join(map(repr, failed[:_NAMED]))}{more}.",
                 outcome="What was left open in the others has been ended.",
                 hint="See the lines above.",
             )
-            raise as_airflow_error(unread)
         return ended
-
-    @property
-    def hook(self) -> TableStoreHook:
-        """The hook of the warehouse's connection."""
-        return TableStoreHook(self.table_conn_id)
 
     def _names(self) -> list[str]:
         from spark_apps.timeline.locations import Warehouse

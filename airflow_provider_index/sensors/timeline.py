@@ -7,64 +7,38 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
-from functools import cached_property
 from typing import TYPE_CHECKING, Annotated, Any
 
 from airflow.sdk import BaseSensorOperator, PokeReturnValue
 
 from airflow_provider_index.arguments import (
-    NOT_DECLARED,
-    ReadsArguments,
     declares_arguments,
     epoch,
     index_states,
     some_texts,
     values_by_name,
 )
-from airflow_provider_index.compat import AirflowSensorTimeout, conf, with_documentation
-from airflow_provider_index.failures import as_airflow_error, read_error
-from airflow_provider_index.hooks.table_store import TableStoreHook
+from airflow_provider_index.compat import AirflowSensorTimeout
+from airflow_provider_index.connected import OnTable
+from airflow_provider_index.failures import read_error
 from airflow_provider_index.identity import end_round, once
-from airflow_provider_index.masking import MaskedFields
-from spark_apps.storage.errors import InvalidInput, LakeIndexError
+from spark_apps.storage.errors import InvalidInput
 from spark_apps.timeline.limits import SILENT_WRITER_SECONDS
 
 if TYPE_CHECKING:
     from airflow_provider_index.triggers.timeline import TimelineTrigger
 
 
-class TimelineSensor(MaskedFields, ReadsArguments, BaseSensorOperator):
+class TimelineSensor(OnTable, BaseSensorOperator):
     """Base class of the sensors. Each sensor names a trigger that waits for the same, and uses it for its checks.
 
-    :param table: URI, absolute path, or name below the connection's warehouse.
-    :param deferrable: wait in the triggerer instead of in a worker; by default Airflow's ``default_deferrable``.
-    :param table_conn_id: the connection of the tables.
     :param poke_interval: seconds between two checks.
     """
 
-    # Airflow asks for it before the task runs.
-    not_templates = frozenset({"deferrable"})
     ui_color = "#e3f2e6"
 
-    @declares_arguments
-    def __init__(
-        self,
-        *,
-        table: str,
-        table_conn_id: str = TableStoreHook.default_conn_name,
-        deferrable: bool | None = None,
-        poke_interval: Annotated[float, NOT_DECLARED] = 15,
-        **kwargs: Any,
-    ) -> None:
-        super().__init__(poke_interval=poke_interval, **with_documentation(type(self), kwargs))
-        self.deferrable = (
-            conf.getboolean("operators", "default_deferrable", fallback=False) if deferrable is None else deferrable
-        )
-
-    @cached_property
-    def hook(self) -> TableStoreHook:
-        """The hook of the table's connection."""
-        return TableStoreHook(self.table_conn_id)
+    def __init__(self, *, poke_interval: float = 15, **kwargs: Any) -> None:
+        super().__init__(poke_interval=poke_interval, **kwargs)
 
     def trigger(self, context: Mapping[str, Any], **shared: Any) -> TimelineTrigger:
         """Return the trigger that waits for what this sensor waits for."""
@@ -75,32 +49,24 @@ class TimelineSensor(MaskedFields, ReadsArguments, BaseSensorOperator):
         return PokeReturnValue(value is not None, value)
 
     def execute(self, context: Mapping[str, Any]) -> Any:
-        try:
-            self.read_arguments()
+        with self.reading(context):
             if not self.deferrable:
                 return self._wait(context)
             poked = self.poke(context)
             if poked.is_done:
                 self._count_wait(context)
                 return poked.xcom_value
-            trigger = self._trigger(context)
-        except LakeIndexError as error:
-            raise as_airflow_error(error) from error
-        self.defer(trigger=trigger, method_name="execute_complete")
+            self.defer(trigger=self._trigger(context), method_name="execute_complete")
 
     def execute_complete(self, context: Mapping[str, Any], event: Mapping[str, Any]) -> Any:
         """Resume after the trigger has fired."""
-        try:
-            self.read_arguments()
-        except LakeIndexError as error:
-            raise as_airflow_error(error) from error
-        self._count_wait(context)
-        if event["status"] == "timeout":
-            raise AirflowSensorTimeout(f"{self.task_id} has waited {self.timeout:g} s in vain.")
-        if event["status"] == "error":
-            lake_error = read_error(event["error"])
-            raise as_airflow_error(lake_error) from lake_error
-        return event["value"]
+        with self.reading(context):
+            self._count_wait(context)
+            if event["status"] == "timeout":
+                raise AirflowSensorTimeout(f"{self.task_id} has waited {self.timeout:g} s in vain.")
+            if event["status"] == "error":
+                raise read_error(event["error"])
+            return event["value"]
 
     def _wait(self, context: Mapping[str, Any]) -> Any:
         try:

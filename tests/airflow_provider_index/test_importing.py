@@ -27,6 +27,7 @@ BESIDE = {
         "arguments",
         "import_shadowing",
         "compat",
+        "connected",
         "failures",
         "identity",
         "links",

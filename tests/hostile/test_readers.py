@@ -49,7 +49,7 @@ ELSEWHERE = {
     ("spark_apps/sources/delta_places.py", "_of_lines"): "the log of a Delta table: hostile/test_spellings.py",
     ("spark_apps/workload/event_logs.py", "_take"): "event logs that a person gives: workload/test_event_logs.py",
     ("spark_apps/timeline/creation.py", "create_table"): "a log that is not there yet",
-    ("airflow_provider_index/operators/sql.py", "_timelines"): "as the operator does, by the same hook",
+    ("airflow_provider_index/operators/sql.py", "timelines"): "as the operator does, by the same hook",
     ("airflow_provider_index/testing/lake.py", "timeline"): "for tests of those who use the package",
 }
 """What a test of its own holds, or what reads a log that it has itself written."""
