@@ -177,9 +177,9 @@ def check_windows(
     :raises FencedOff: if the task's own window has ended.
     :raises StopWriteWindowOpen: if another writer holds a window there.
     """
-    from spark_apps.timeline.model import Write, table_scope
     from spark_apps.timeline.commit import Intent
     from spark_apps.timeline.commit import check_windows as check
+    from spark_apps.timeline.model import Write, table_scope
 
     if scopes is None and any(window.partitions is None for window in timeline.head.windows.values()):
         scopes = [table_scope()]
