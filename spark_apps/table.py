@@ -187,8 +187,10 @@ class IndexedTable(Printed):
             raise InvalidInput("The table has no columns.", hint="Give schema=…, or from_source=… to have a source's.")
         properties = {**dict(properties or {}), **publishing.check_formats(publish)}
         definition = define(
-            schema, record_key, partition_by or (), ordering_column, merge_by, rules is not None, hash_fields,
-            hash_function, write_mode, properties, positions,
+            schema, record_key,
+            partition_by=partition_by or (), ordering_column=ordering_column, merge_by=merge_by,
+            bucketed=rules is not None, hash_fields=hash_fields, hash_function=hash_function, write_mode=write_mode,
+            properties=properties, positions=positions,
         )  # fmt: skip
         publishing.check_definition(definition)
         if source is None:
@@ -235,19 +237,10 @@ class IndexedTable(Printed):
         :raises TableExists: if there is already a table.
         """
         handle = register.register(
-            spark,
-            uri,
-            format,
-            schema,
-            options,
-            index_root,
-            record_key,
-            name,
-            storage_options,
-            log_options,
-            properties,
-            txn_id,
-        )
+            spark, uri, format,
+            schema=schema, options=options, index_root=index_root, record_key=record_key, name=name,
+            storage_options=storage_options, log_options=log_options, properties=properties, txn_id=txn_id,
+        )  # fmt: skip
         return cls._showing(handle, handle.snapshot())
 
     @classmethod

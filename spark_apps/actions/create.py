@@ -34,6 +34,7 @@ _WITHOUT_ORDER = (T.MapType, T.ArrayType, T.StructType, T.BinaryType)
 def define(
     schema: T.StructType | str,
     record_key: Sequence[str],
+    *,
     partition_by: Sequence[str] = (),
     ordering_column: str | None = None,
     merge_by: str = "commit",

@@ -43,6 +43,7 @@ def register(
     spark: SparkSession,
     uri: str | os.PathLike[str],
     form: str,
+    *,
     schema: StructType | str | None,
     options: Mapping[str, object] | None,
     index_root: str | os.PathLike[str] | None,

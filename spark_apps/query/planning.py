@@ -190,7 +190,7 @@ class ParsedPredicateProbe:
         bound = keys_for(self.predicate, columns, limit)
         if isinstance(bound, KeySet):
             return bound.keys
-        return frozenset() if isinstance(bound, NothingMatches) else CannotPrune(bound.reason)
+        return frozenset() if isinstance(bound, NothingMatches) else CannotPrune(bound.reason, bound.code)
 
     def may_match(self, values: Mapping[str, Any]) -> bool:
         return may_match(self.predicate, values)
@@ -863,7 +863,7 @@ def _why_no_bucket(draft: _Draft, probe: PredicateProbe) -> CannotPrune | None:
 def _prune_by_buckets(draft: _Draft, probe: PredicateProbe) -> Narrowed | NotUsed:
     keys = _bucket_keys(draft, probe)
     if isinstance(keys, CannotPrune):
-        return NotUsed("no_keys", keys.reason)
+        return NotUsed(keys.code, keys.reason)
     table = draft.snapshot.table
     if not is_known(table.hash_function):
         return NotUsed("no_handler", f"the code of hash function {table.hash_function!r} is not here")
@@ -942,7 +942,7 @@ class _Narrowing:
                 continue
             cannot = source.cannot(probe)
             if cannot is not None:
-                self._note_refusal(source, cannot.reason)
+                self._note_refusal(source, cannot)
                 continue
             answer = self._ask_pruner(source, probe)
             if answer is not None:
@@ -983,11 +983,12 @@ class _Narrowing:
             self._draft.used.append(IndexUse(BUCKETS, 0, 0, len(answer.groups)))
         return answer
 
-    def _note_refusal(self, source: _Pruner, reason: str) -> None:
+    def _note_refusal(self, source: _Pruner, cannot: CannotPrune) -> None:
         used = {use.name for use in self._draft.used}
         if source.name not in used and source.name != BUCKETS:
-            code = "too_many_keys" if reason.startswith("more than") else "no_keys"
-            self._draft.not_used.setdefault(source.name, NotUsed(code, reason))
+            # What is refused before an index is read is the predicate, whatever a handler calls it.
+            code = "no_keys" if cannot.code == "cannot_prune" else cannot.code
+            self._draft.not_used.setdefault(source.name, NotUsed(code, cannot.reason))
 
 
 # --- Rows that indexes hold, in place of files ----------------------------------------------------------------------

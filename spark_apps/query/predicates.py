@@ -200,9 +200,10 @@ class KeySet:
 
 @dataclass(frozen=True, slots=True)
 class UnboundedKeys:
-    """The predicate does not bound the keys; ``reason`` says why, for ``explain``."""
+    """The predicate does not bound the keys; ``reason`` says why, and ``code`` in a word, for ``explain``."""
 
     reason: str
+    code: str = "no_keys"
 
 
 @dataclass(frozen=True, slots=True)
@@ -235,7 +236,7 @@ def keys_for(
         if size <= limit:
             keys.update(itertools.product(*(domain.values or () for domain in box)))
         if size > limit or len(keys) > limit:
-            return UnboundedKeys(f"more than {limit:,} keys")
+            return UnboundedKeys(f"more than {limit:,} keys", "too_many_keys")
     return KeySet(tuple(columns), frozenset(keys)) if columns else UnboundedKeys("no columns were asked for")
 
 
