@@ -13,7 +13,7 @@ from urllib.parse import SplitResult, parse_qsl, quote, unquote, urlencode, urls
 
 from airflow.sdk import Asset
 
-from airflow_provider_index.hooks.table_store import TableStoreHook
+from airflow_provider_index.hooks.table_store import TableStoreHook, is_address
 from spark_apps.storage.errors import InvalidInput, InvalidName, LakeIndexError
 from spark_apps.storage.names import check_name, check_table_name
 from spark_apps.storage.store import Store
@@ -66,7 +66,7 @@ def address_of(table: str, index: str | None = None, table_conn_id: str | None =
     """
     if index is not None:
         check_name("index", index)
-    if "://" in table or table.startswith(("/", "file:")):
+    if is_address(table):
         return AssetAddress(Store(table).uri, index)
     if "{{" in table:
         raise InvalidName(

@@ -153,15 +153,12 @@ def markdown_of(kind: type) -> str:
         if one.__dict__.get("__doc__") and (one is kind or one.__module__.startswith("airflow_provider_index."))
     ]
     text, parameters_of_class = _split(classes[0])
-    inherited: dict[str, str] = {}
+    parameters = dict(parameters_of_class)
     for one in classes[1:]:
-        inherited.update({name: meaning for name, meaning in _split(one)[1].items() if name not in inherited})
-    parameters = {
-        **parameters_of_class,
-        **{name: meaning for name, meaning in inherited.items() if name not in parameters_of_class},
-    }
+        parameters = {**parameters, **{name: text for name, text in _split(one)[1].items() if name not in parameters}}
     lines = [f"- `{name}`: {meaning}" for name, meaning in parameters.items()]
-    return _plain("\n\n".join([f"**{kind.__name__}**: {text}", *(["\n".join(lines)] if lines else [])]))
+    whole = "\n\n".join([f"**{kind.__name__}**: {text}", *(["\n".join(lines)] if lines else [])])
+    return _ROLE.sub(r"`\1`", whole).replace("``", "`")
 
 
 def _split(kind: type) -> tuple[str, Mapping[str, str]]:
@@ -181,7 +178,3 @@ def _split(kind: type) -> tuple[str, Mapping[str, str]]:
             name = None
             kept.append(line)
     return "\n".join(kept).strip(), parameters
-
-
-def _plain(text: str) -> str:
-    return _ROLE.sub(r"`\1`", text).replace("``", "`")

@@ -42,6 +42,11 @@ class Connected(MaskedFields, ReadsArguments):
         except LakeIndexError as error:
             raise self.failed(context, error) from error
 
+    def push(self, context: Mapping[str, Any], **values: Any) -> None:
+        """Push values to XCom, each under a key of its own."""
+        for key, value in values.items():
+            context["ti"].xcom_push(key=key, value=value)
+
     def failed(self, context: Mapping[str, Any], error: LakeIndexError) -> Exception:
         """Return the error to raise: one that fails the task at once if a retry cannot help."""
         return as_airflow_error(error)

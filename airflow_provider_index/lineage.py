@@ -11,6 +11,7 @@ from importlib.util import find_spec
 from typing import Any
 
 from airflow_provider_index.assets import parse_uri
+from airflow_provider_index.hooks.table_store import is_address
 from spark_apps.storage.errors import InvalidName, LakeIndexError
 from spark_apps.storage.store import Store
 from spark_apps.timeline.model import TableDefinition
@@ -41,13 +42,12 @@ def of_start(operator: Any) -> Any:
     from airflow.providers.openlineage.extractors import OperatorLineage
 
     try:
-        location = operator.table_location or (Store(operator.table).uri if _is_location(operator.table) else None)
+        location = operator.table_location or (Store(operator.table).uri if is_address(operator.table) else None)
     except LakeIndexError:
         location = None
     if location is None:
         return OperatorLineage(inputs=_read(operator, None))
-    index = _index_of(operator)
-    outputs = [_dataset(location, index, output=True)] if _writes(operator) else []
+    outputs = [_dataset(location, operator.index_name, output=True)] if _writes(operator) else []
     return OperatorLineage(inputs=_read(operator, location), outputs=outputs)
 
 
@@ -132,7 +132,7 @@ def _read(operator: Any, location: str | None) -> list[Any]:
     """Return files that a write reads; for work on an index, the table and, of a registered one, its source."""
     paths: Iterable[str] = getattr(operator, "paths", None) or ()
     datasets = [_dataset(path) for path in paths]
-    if location is not None and (_index_of(operator) is not None or not _writes(operator)):
+    if location is not None and (operator.index_name is not None or not _writes(operator)):
         datasets.append(_dataset(location))
     sources = {
         one.definition.source.location for one in operator.reported_commits if one.definition and one.definition.source
@@ -156,15 +156,6 @@ def _dataset(location: str, index: str | None = None, output: bool = False) -> A
     return (OutputDataset if output else Dataset)(namespace=namespace, name=name)
 
 
-def _index_of(operator: Any) -> str | None:
-    index = getattr(operator, "index", None)
-    return index if isinstance(index, str) else None
-
-
 def _writes(operator: Any) -> bool:
     commits = getattr(operator, "commits", None)
     return bool(commits()) if callable(commits) else True
-
-
-def _is_location(table: str) -> bool:
-    return "://" in table or table.startswith(("/", "file:"))

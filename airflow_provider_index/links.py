@@ -62,8 +62,7 @@ def page_url(location: str, table_conn_id: str) -> str:
     """
     from spark_apps.storage.secrets import hide_address
 
-    if hide_address(location) != location:
-        base = (conf.get("api", "base_url", fallback="") or "").rstrip("/")
-        return f"{base}{PAGE.removesuffix('tables')}?{urlencode({'conn': table_conn_id})}"
     base = (conf.get("api", "base_url", fallback="") or "").rstrip("/")
+    if hide_address(location) != location:
+        return f"{base}{PAGE.removesuffix('tables')}?{urlencode({'conn': table_conn_id})}"
     return f"{base}{PAGE}?{urlencode({'table': location, 'conn': table_conn_id})}"

@@ -61,13 +61,10 @@ def runner_form() -> dict[str, Any]:
     }
 
 
-def _text(label: str, description: str, secret: bool = False) -> dict[str, Any]:
-    schema: dict[str, Any] = {"type": ["string", "null"]}
-    return {
-        "label": label,
-        "description": description,
-        "schema": {**schema, **({"format": "password"} if secret else {})},
-    }
+def _text(label: str, description: str, *, secret: bool = False, **schema: Any) -> dict[str, Any]:
+    """Return a field of a form; ``schema`` adds to its own."""
+    hidden = {"format": "password"} if secret else {}
+    return {"label": label, "description": description, "schema": {"type": ["string", "null"], **hidden, **schema}}
 
 
 # --- What Airflow asks of a provider --------------------------------------------------------------------------------
@@ -140,39 +137,34 @@ def get_provider_info() -> dict[str, Any]:
                     },
                 },
                 "conn-fields": {
-                    "warehouse": {
-                        "label": "Warehouse",
-                        "description": "URI or path of the folder below which tables have names (db.table).",
-                        "schema": {"type": ["string", "null"]},
-                    },
-                    "storage_options": {
-                        "label": "Storage options",
-                        "description": "JSON object with what is needed to reach the store: region, endpoint, keys.",
-                        "schema": {"type": ["string", "null"], "format": "password"},
-                    },
-                    "source_roots": {
-                        "label": "Source roots",
-                        "description": (
-                            "Addresses, as a JSON list, below which a log may name any source: for sources whose log "
-                            "stands elsewhere than beside them, and Iceberg catalogs that a log names."
-                        ),
-                        "schema": {"type": ["string", "null"]},
-                    },
+                    "warehouse": _text(
+                        "Warehouse", "URI or path of the folder below which tables have names (db.table)."
+                    ),
+                    "storage_options": _text(
+                        "Storage options",
+                        "JSON object with what is needed to reach the store: region, endpoint, keys.",
+                        secret=True,
+                    ),
+                    "source_roots": _text(
+                        "Source roots",
+                        "Addresses, as a JSON list, below which a log may name any source: for sources whose log "
+                        "stands elsewhere than beside them, and Iceberg catalogs that a log names.",
+                    ),
                     "listed_tables": _text(
                         "Listed tables",
                         "Addresses, as a JSON list, that the page Lake tables lists beside the warehouse: of tables, "
                         "registered sources, their logs, or folders _indexes with the logs of several.",
                     ),
-                    "secret_storage_options": {
-                        "label": "Secret storage options",
-                        "description": "JSON object with the keys among them; Airflow's API shows it to nobody.",
-                        "schema": {"type": ["string", "null"], "format": "password"},
-                    },
-                    "spark_conn_id": {
-                        "label": "Spark connection",
-                        "description": "Connection (Spark or Index runner) whose Spark works on these tables.",
-                        "schema": {"type": ["string", "null"], "default": "spark_default"},
-                    },
+                    "secret_storage_options": _text(
+                        "Secret storage options",
+                        "JSON object with the keys among them; Airflow's API shows it to nobody.",
+                        secret=True,
+                    ),
+                    "spark_conn_id": _text(
+                        "Spark connection",
+                        "Connection (Spark or Index runner) whose Spark works on these tables.",
+                        default="spark_default",
+                    ),
                 },
             },
             runner_form(),

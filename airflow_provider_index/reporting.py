@@ -112,12 +112,16 @@ class Reporting:
 
         return lineage.of_end(self)
 
+    @property
+    def index_name(self) -> str | None:
+        """The index that the task works on, if it works on one."""
+        index = getattr(self, "index", None)
+        return index if isinstance(index, str) else None
+
     # --- inside -----------------------------------------------------------------------------------------------------
 
     def _commits_of(self, result: Any) -> Sequence[ReportedCommit]:
         operator: Any = self
-        index_name = getattr(operator, "index", None)
-        index = index_name if isinstance(index_name, str) else None
         commits = []
         for one in result if isinstance(result, list) else [result]:
             if not isinstance(one, Mapping):
@@ -130,7 +134,7 @@ class Reporting:
             elif "txn_id" in one and "operation" in one:
                 # A receipt of a task on several tables has its own; otherwise the table is the task's.
                 table, location = one.get("table") or operator.table, one.get("table") or self.table_location
-                commits.append(ReportedCommit(one, table, location or table, index))
+                commits.append(ReportedCommit(one, table, location or table, self.index_name))
         return commits
 
     def _count(self, context: Mapping[str, Any]) -> None:

@@ -1,6 +1,6 @@
-"""Check of a connection's warehouse: by ``obstore`` from here, and by both stacks from a Spark driver.
+"""Check of a connection's warehouse: by ``obstore`` from this machine, and by both stacks from a Spark driver.
 
-Each side is asked to do, once, what tables need of it; the answer is a list of what was tried. Files of the check lie
+Each side is asked to do, once, what tables need of it; the answer is a list of what was tried. Files of the check are
 in a folder of their own, which is removed.
 """
 
@@ -9,39 +9,27 @@ from __future__ import annotations
 import logging
 import time
 import uuid
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 import msgspec.structs
 
 from airflow_provider_index.runners.base import Runner
 from airflow_provider_index.runners.choosing import make_runner
-from airflow_provider_index.runners.settings import SparkSettings
 from spark_apps.jobs.job import Job, Outcome, rebuild_error
 from spark_apps.jobs.job_folder import JobFolder
 from spark_apps.storage.credentials import hadoop_settings
-from spark_apps.storage.errors import InvalidInput, JobFailed, LakeIndexError
+from spark_apps.storage.errors import JobFailed, LakeIndexError
 from spark_apps.storage.store import Store
 from spark_apps.storage.store_check import FOLDER, ROW_STACK, Reach, try_store
+
+if TYPE_CHECKING:
+    from airflow_provider_index.hooks.table_store import TableStoreHook
 
 PATIENCE_SECONDS = 900.0
 
 
-class Connection(Protocol):
-    """The part of a hook of the connection type ``index_table_store`` that is asked for."""
-
-    table_conn_id: str
-
-    @property
-    def warehouse(self) -> str | None: ...
-
-    @property
-    def storage_options(self) -> dict[str, Any]: ...
-
-    def spark_settings(self, spark_conn_id: str | None = None) -> SparkSettings: ...
-
-
-def check_store(hook: Connection) -> list[Reach]:
+def check_store(hook: TableStoreHook) -> list[Reach]:
     """Return what ``obstore`` can do in the warehouse, from this machine.
 
     :raises InvalidInput: if the connection names no warehouse.
@@ -49,7 +37,7 @@ def check_store(hook: Connection) -> list[Reach]:
     return try_store(_folder(hook))
 
 
-def check_spark(hook: Connection, spark_conn_id: str | None = None, log: Any = None) -> list[Reach]:
+def check_spark(hook: TableStoreHook, spark_conn_id: str | None = None, log: Any = None) -> list[Reach]:
     """Return what both stacks can do there from a driver of the connection's Spark. Starts Spark.
 
     :param log: where the driver's lines go.
@@ -68,19 +56,21 @@ def check_spark(hook: Connection, spark_conn_id: str | None = None, log: Any = N
     spent = sum(one["seconds"] for one in outcome.value)
     return [
         Reach(ROW_STACK, f"start an app on {settings.master}", True, seconds=time.monotonic() - begun - spent),
-        *(_from_driver(one) for one in msgspec.convert(outcome.value, list[Reach])),
+        *(
+            msgspec.structs.replace(one, what=f"{one.what}, on the driver")
+            for one in msgspec.convert(outcome.value, list[Reach])
+        ),
     ]
 
 
-def unsupported_options(hook: Connection) -> list[str]:
+def unsupported_options(hook: TableStoreHook) -> list[str]:
     """Return storage options that only ``obstore`` understands."""
     return hadoop_settings(str(hook.warehouse or ""), hook.storage_options).unsupported_options
 
 
-def _folder(hook: Connection) -> Store:
-    if hook.warehouse is None:
-        raise InvalidInput(f"The connection {hook.table_conn_id!r} names no warehouse.", hint="Fill it in.")
-    return Store(f"{hook.warehouse.rstrip('/')}/{FOLDER}/{uuid.uuid4().hex}", hook.storage_options)
+def _folder(hook: TableStoreHook) -> Store:
+    warehouse: Store = hook.get_conn()
+    return warehouse.below(f"{FOLDER}/{uuid.uuid4().hex}")
 
 
 def _attached(runner: Runner, job: Job) -> Outcome:
@@ -107,7 +97,3 @@ def _detached(runner: Runner, job: Job, store: Store) -> Outcome:
         time.sleep(2)
     folder.remove()
     return outcome
-
-
-def _from_driver(reach: Reach) -> Reach:
-    return msgspec.structs.replace(reach, what=f"{reach.what}, on the driver")

@@ -22,7 +22,9 @@ def with_form(hook: H) -> H:
         return hook
     conn_type = hook.conn_type  # type: ignore[attr-defined]
     hook.get_connection_form_widgets = staticmethod(lambda: _widgets(_declared(conn_type)["conn-fields"]))  # type: ignore[attr-defined]
-    hook.get_ui_field_behaviour = staticmethod(lambda: _behaviour(_declared(conn_type)["ui-field-behaviour"]))  # type: ignore[attr-defined]
+    hook.get_ui_field_behaviour = staticmethod(  # type: ignore[attr-defined]
+        lambda: {name.replace("-", "_"): value for name, value in _declared(conn_type)["ui-field-behaviour"].items()}
+    )
     return hook
 
 
@@ -32,10 +34,6 @@ def _declared(conn_type: str) -> Mapping[str, Any]:
 
     types = get_provider_info()["connection-types"]
     return next(one for one in types if one["connection-type"] == conn_type)
-
-
-def _behaviour(texts: Mapping[str, Any]) -> dict[str, Any]:
-    return {name.replace("-", "_"): value for name, value in texts.items()}
 
 
 def _widgets(fields: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:

@@ -28,6 +28,11 @@ LISTED_TABLES = "listed_tables"
 MOST_LISTED = 500
 
 
+def is_address(table: str) -> bool:
+    """Return whether a table is given by URI or path, rather than by name."""
+    return "://" in table or table.startswith(("/", "file:"))
+
+
 @with_form
 class TableStoreHook(BaseHook):
     """Finds tables.
@@ -109,7 +114,7 @@ class TableStoreHook(BaseHook):
     def _address(self, text: str) -> str:
         from spark_apps.storage.store import Store
 
-        if not ("://" in text or text.startswith(("/", "file:"))) or ".." in text.split("/"):
+        if not is_address(text) or ".." in text.split("/"):
             raise InvalidInput(
                 f"{text!r:.200} in {LISTED_TABLES} of the connection {self.table_conn_id!r} is no address.",
                 hint="Give absolute paths or URIs: of a table, a registered source, its log, or a folder _indexes.",

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from airflow_provider_index.maintenance.rescale_picture import bar, svg_text
+from airflow_provider_index.maintenance.rescale_picture import bar, link_to_page, svg_picture, svg_text
 from spark_apps.storage.printing import code, fence, markdown_text, plain
 from spark_apps.storage.units import format_bytes
 
@@ -53,9 +53,7 @@ def markdown(table: str, advice: Mapping[str, Any], waiting: Sequence[str] = (),
         lines += ["", f"Left alone, as they have not been there long enough to be judged: {names}."]
     if advice["statements"]:
         lines += ["", *fence((f"{statement};" for statement in advice["statements"]), "sql")]
-    if link:
-        lines += ["", f"[The table's page]({link})"]
-    return "\n".join(lines)
+    return "\n".join([*lines, *link_to_page(link)])
 
 
 def measured_markdown(table: str, judged: Sequence[Mapping[str, Any]], link: str = "") -> str:
@@ -76,9 +74,7 @@ def measured_markdown(table: str, judged: Sequence[Mapping[str, Any]], link: str
         ]
     lines = [f"{code(table)}: indexes that advice made, as measured since", "", *fence(bars), ""]
     lines += [f"- {code(one['index'])}: {markdown_text(one['reason'])}" for one in judged]
-    if link:
-        lines += ["", f"[The table's page]({link})"]
-    return "\n".join(lines)
+    return "\n".join([*lines, *link_to_page(link)])
 
 
 def svg(table: str, advice: Mapping[str, Any]) -> str:
@@ -98,11 +94,7 @@ def svg(table: str, advice: Mapping[str, Any]) -> str:
             f'<rect x="{_MARGIN}" y="{y + 2}" width="{max(width, 0.6)}" height="15" fill="{colour}"/>',
             svg_text(_MARGIN + round(width) + 6, y + 14, _bytes(size), 11),
         ]
-    height = 50 + len(rows) * _ROW
-    return (
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {_WIDTH} {height}" width="{_WIDTH}" height="{height}" '
-        f'role="img" font-family="sans-serif">{"".join(parts)}</svg>'
-    )
+    return svg_picture(_WIDTH, 50 + len(rows) * _ROW, parts)
 
 
 def _drawn(advice: Mapping[str, Any]) -> list[Mapping[str, Any]]:

@@ -8,8 +8,9 @@ from typing import Literal
 
 from spark_apps.storage.printing import counted
 from spark_apps.storage.units import format_bytes, format_duration
+from spark_apps.timeline.log import Timeline
 from spark_apps.timeline.state import Window
-from spark_apps.timeline.statistics import TableStatistics
+from spark_apps.timeline.statistics import TableStatistics, age_of_lag
 from spark_apps.workload.worth import Worth
 
 _FEWEST_QUERIES = 20
@@ -26,16 +27,22 @@ class Health:
     reason: str
 
 
+def behind_since(timeline: Timeline, statistics: TableStatistics, now: float) -> dict[str, float]:
+    """Return index -> when the first commit was made that it does not cover, in seconds since 1970."""
+    ages = ((name, age_of_lag(timeline, index.lag)) for name, index in statistics.indexes.items())
+    return {name: now - age for name, age in ages if age is not None}
+
+
 def health_of(
     statistics: TableStatistics,
     windows: Iterable[Window],
-    behind_since: Mapping[str, float],
+    since: Mapping[str, float],
     now: float,
     worth: Worth | None = None,
 ) -> Health:
     """Return the health of a table: the worst that is known of it.
 
-    :param behind_since: index -> when the first commit was made that it does not tell of, in seconds since 1970.
+    :param since: as :func:`behind_since` returns it.
     :param now: in seconds since 1970. :param worth: of its indexes, if its query log was read.
     """
     for window in windows:
@@ -49,8 +56,7 @@ def health_of(
     behind = {name: index.lag for name, index in indexes.items() if index.lag.groups}
     if behind:
         name, lag = max(behind.items(), key=lambda item: (item[1].bytes, item[0]))
-        since = behind_since.get(name)
-        span = "" if since is None else f", for {format_duration(now - since)}"
+        span = f", for {format_duration(now - since[name])}" if name in since else ""
         others = f" (and {counted(len(behind) - 1, 'more index', 'more indexes')})" if len(behind) > 1 else ""
         uncovered = f"{counted(lag.groups, 'file group')}, {format_bytes(lag.bytes, short=True)}{span}"
         return Health("behind", "warn", f"The index {name}{others} does not cover {uncovered}.")
@@ -61,8 +67,8 @@ def health_of(
     # A record index says which rows a write replaces, whether queries ask for it or not.
     unused = [name for name, index in indexes.items() if index.kind != "record" and _unused(worth, name)]
     if worth is not None and unused:
-        told = f"None of {worth.queries:,.0f} queries in {worth.days} days used {', '.join(unused[:3])}"
-        return Health("idle", "warn", f"{told}{' and others' if len(unused) > 3 else ''}.")
+        none_of = f"None of {worth.queries:,.0f} queries in {worth.days} days used {', '.join(unused[:3])}"
+        return Health("idle", "warn", f"{none_of}{' and others' if len(unused) > 3 else ''}.")
     covers = "Its indexes cover all of it" if indexes else "It has no index"
     return Health("healthy", "good", f"{covers}, and no window is past its deadline.")
 

@@ -16,14 +16,14 @@ from typing import Any
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from airflow_provider_index.links import page_url
-from airflow_provider_index.maintenance.health import Health, health_of
+from airflow_provider_index.maintenance.health import Health, behind_since, health_of
 from spark_apps.maintenance.survey import MaintainedTable
 from spark_apps.storage.errors import LakeIndexError, TableNotFound
 from spark_apps.storage.printing import counted, printable
 from spark_apps.storage.secrets import hide, known_secrets
 from spark_apps.storage.units import format_bytes
 from spark_apps.timeline.log import Timeline
-from spark_apps.timeline.statistics import age_of_lag, table_statistics
+from spark_apps.timeline.statistics import table_statistics
 from spark_apps.workload.worth import worth_of
 
 SHOWN = 50
@@ -88,7 +88,6 @@ def report_on(table: MaintainedTable) -> TableReport:
     timeline, secrets = Timeline.load(log), known_secrets(table.warehouse.options)
     state, now = timeline.head, time.time()
     statistics = table_statistics(state)
-    ages = {name: age_of_lag(timeline, index.lag) for name, index in statistics.indexes.items()}
     remark = "It keeps no query log, so what its indexes are worth is not known."
     try:
         worth = worth_of(timeline, state, now=now)
@@ -96,7 +95,6 @@ def report_on(table: MaintainedTable) -> TableReport:
             remark = "" if worth.whole else "Only the newest lines of its query log are counted."
     except LakeIndexError as error:
         worth, remark = None, f"Its query log cannot be read. {hide(error.message, secrets)}"
-    behind_since = {name: now - age for name, age in ages.items() if age is not None}
     uses = {} if worth is None else worth.indexes
     indexes = []
     for name, index in statistics.indexes.items():
@@ -111,7 +109,7 @@ def report_on(table: MaintainedTable) -> TableReport:
         table.name,
         table.location,
         link if link.startswith("http") else "",
-        health_of(statistics, state.windows.values(), behind_since, now, worth),
+        health_of(statistics, state.windows.values(), behind_since(timeline, statistics, now), now, worth),
         statistics.data.bytes,
         tuple(sorted(indexes, key=lambda one: (-(one.spared or 0), one.name))),
         None if worth is None else worth.queries,

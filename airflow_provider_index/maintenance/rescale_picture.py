@@ -15,23 +15,12 @@ from spark_apps.storage.units import format_bytes, format_seconds
 from spark_apps.timeline.statistics import PartitionStatistics
 
 SHOWN = 30
-
-
-"""So many partitions are drawn, those with most bytes."""
-
+"""How many partitions are drawn, those with most bytes."""
 
 _BAR = 30
-
-
 _LEVELS = "▁▂▃▄▅▆▇█"
-
-
 _SPARKS = 48
-
-
 _COLUMNS = 96
-
-
 _WIDTH, _LEFT_MARGIN, _ROW = 760, 210, 54
 
 
@@ -63,9 +52,7 @@ def markdown(table: str, plan: dict[str, Any], partitions: Sequence[RescaledPart
     )
     if plan["partitions"]:
         lines.append("While it runs nobody else writes to these partitions. Rejecting leaves everything as it is.")
-    if link:
-        lines += ["", f"[The table's page]({link})"]
-    return "\n".join(lines)
+    return "\n".join([*lines, *link_to_page(link)])
 
 
 def svg(table: str, partitions: Sequence[RescaledPartition]) -> str:
@@ -80,11 +67,7 @@ def svg(table: str, partitions: Sequence[RescaledPartition]) -> str:
         parts.append(svg_text(_WIDTH - 160, y + 13, f"{len(sizes)}, up to {format_bytes(max(sizes, default=0))}", 11))
         parts += _columns(y + 19, [one.after_bytes] * one.to_buckets, top, "#3d7ac2")
         parts.append(svg_text(_WIDTH - 160, y + 32, f"{one.to_buckets}, about {format_bytes(one.after_bytes)}", 11))
-    height = 60 + len(drawn) * _ROW
-    return (
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {_WIDTH} {height}" width="{_WIDTH}" height="{height}" '
-        f'role="img" font-family="sans-serif">{"".join(parts)}</svg>'
-    )
+    return svg_picture(_WIDTH, 60 + len(drawn) * _ROW, parts)
 
 
 def _columns(y: int, sizes: Sequence[int], top: int, colour: str) -> list[str]:
@@ -151,3 +134,16 @@ def _largest(one: RescaledPartition) -> int:
 def svg_text(x: int, y: int, text: str, size: int) -> str:
     """Return a line of text of a picture."""
     return f'<text x="{x}" y="{y}" font-size="{size}" fill="#808080">{escape(plain(text))}</text>'
+
+
+def svg_picture(width: int, height: int, parts: Sequence[str]) -> str:
+    """Return a picture of these parts."""
+    return (
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" width="{width}" height="{height}" '
+        f'role="img" font-family="sans-serif">{"".join(parts)}</svg>'
+    )
+
+
+def link_to_page(link: str) -> list[str]:
+    """Return the lines of Markdown that lead to a table's page; none without a link."""
+    return ["", f"[The table's page]({link})"] if link else []

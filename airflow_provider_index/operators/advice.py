@@ -60,31 +60,30 @@ class AdviseIndexesOperator(TableOperator):
 
         opened = self.hook.open(self.table)
         limits = {"bytes": self.budget_bytes, "minutes": self.budget_minutes}
-        told = opened.advise(budget={name: limit for name, limit in limits.items() if limit is not None})
-        self.log.info("%s", told)
-        dropped = [one.index for one in told.proposals if one.action == "drop"]
+        advised = opened.advise(budget={name: limit for name, limit in limits.items() if limit is not None})
+        self.log.info("%s", advised)
+        dropped = [one.index for one in advised.proposals if one.action == "drop"]
         waiting = [name for name in dropped if _days_there(opened, name) < self.judge_after_days]
-        crowded_out = _crowded_out(told, waiting)
-        proposals = [one for one in told.proposals if one.index not in {*waiting, *crowded_out}]
+        crowded_out = _crowded_out(advised, waiting)
+        proposals = [one for one in advised.proposals if one.index not in {*waiting, *crowded_out}]
         statements = [one.statement for one in sorted(proposals, key=lambda one: one.action == "drop") if one.statement]
         if not statements:
             if crowded_out:
                 raise AirflowSkipException(
                     f"The budget has no room beside {', '.join(waiting)}, not there long enough to be dropped."
                 )
-            raise AirflowSkipException(told.remark or "The table has the indexes that suit its queries.")
+            raise AirflowSkipException(advised.remark or "The table has the indexes that suit its queries.")
         # As JSON, for that is what goes through XCom.
-        advice = {**json.loads(json.dumps(told.to_dict())), "statements": statements}
+        advice = {**json.loads(json.dumps(advised.to_dict())), "statements": statements}
         kept = {one.index for one in proposals}
         advice["proposals"] = [one for one in advice["proposals"] if one["index"] in kept]
-        told_on = {
+        shown = {
             "sql": ";\n".join(statements),
             "promised": {one.index: one.spared_a_day for one in proposals if one.action == "create"},
             "markdown": markdown(self.table, advice, waiting, page_url(self.location(), self.table_conn_id)),
             "svg": svg(self.table, advice),
         }
-        for key, value in told_on.items():
-            context["ti"].xcom_push(key=key, value=value)
+        self.push(context, **shown)
         return advice
 
 
@@ -129,12 +128,11 @@ class MeasureAdviceOperator(TableOperator):
         back = [one["index"] for one in judged if one["verdict"] == "taken back" and one["index"] in there]
         shown = measured_markdown(self.table, judged, page_url(self.location(), self.table_conn_id))
         self.log.info("%s", shown)
-        context["ti"].xcom_push(key="markdown", value=shown)
-        context["ti"].xcom_push(key="judged", value=judged)
+        self.push(context, markdown=shown, judged=judged)
         if not back:
             raise AirflowSkipException("No index is to be taken back.")
         drops = (f"DROP INDEX {quote(name)} ON {quote(opened.uri)}" for name in back)
-        context["ti"].xcom_push(key="sql", value=";\n".join(drops))
+        self.push(context, sql=";\n".join(drops))
         return back
 
     def _judged(self, name: str, promised: float, measured: float | None) -> dict[str, Any]:
@@ -175,17 +173,17 @@ def measured_a_day(opened: OpenTable, log: ObjectStore, names: Mapping[str, Any]
     return measured
 
 
-def _crowded_out(told: Any, waiting: Collection[str]) -> set[str]:
+def _crowded_out(advised: Any, waiting: Collection[str]) -> set[str]:
     """Return the indexes that are not created yet, for the budget has no room beside those that wait to be dropped.
 
-    :param told: the advice.
+    :param advised: the advice.
     """
     if not waiting:
         return set()
-    limits = {name: limit for name, limit in (told.budget or {}).items() if limit is not None}
-    held = [one for one in told.proposals if one.action == "keep" or one.index in waiting]
+    limits = {name: limit for name, limit in (advised.budget or {}).items() if limit is not None}
+    held = [one for one in advised.proposals if one.action == "keep" or one.index in waiting]
     out = set()
-    for one in sorted(told.proposals, key=lambda one: -one.spared_a_day):
+    for one in sorted(advised.proposals, key=lambda one: -one.spared_a_day):
         if one.action != "create":
             continue
         if all(sum(getattr(each, name) for each in (*held, one)) <= limit for name, limit in limits.items()):

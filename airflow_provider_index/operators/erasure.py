@@ -40,7 +40,7 @@ class PreviewErasureOperator(TableOperator):
             f"In version {shown.version} these are {counted(shown.rows, 'row')} in {counted(shown.files, 'file')}; "
             "rows that are written until then are erased too. Older versions of the table are removed as well.",
         ]
-        self.log.info("%s", "\n".join(lines))
-        context["ti"].xcom_push(key="markdown", value="\n".join(lines))
-        context["ti"].xcom_push(key="where", value=self.where)
+        markdown = "\n".join(lines)
+        self.log.info("%s", markdown)
+        self.push(context, markdown=markdown, where=self.where)
         return {"rows": shown.rows, "files": shown.files, "version": shown.version}

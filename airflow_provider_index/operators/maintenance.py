@@ -147,7 +147,8 @@ class PlanMaintenanceOperator(Connected, BaseOperator):
         from spark_apps.timeline.maintenance_records import SkippedWork
 
         only, skip = _patterns(params.get("tables"), "tables"), _patterns(params.get("skip"), "skip")
-        variable = _variable(self.off_variable)
+        off = Variable.get(self.off_variable, default=None)
+        variable = _patterns(off, f"The Variable {self.off_variable}")
         kept: list[MaintainedTable] = []
         missed: list[Missed] = []
         for table in tables:
@@ -236,7 +237,8 @@ class MaintainTableOperator(SparkTableOperator):
     def done(self, context: Mapping[str, Any], result: Any) -> Any:
         if self.more_tables:
             tables = [location for location, steps in self._tables() for _ in steps]
-            result = [{**receipt, "table": tables[_number_of(receipt) - 1]} for receipt in result]
+            numbers = (int(str(receipt["txn_id"]).rpartition(".")[2]) for receipt in result)
+            result = [{**receipt, "table": tables[at - 1]} for receipt, at in zip(result, numbers, strict=True)]
         return super().done(context, result)
 
     # --- the tables -------------------------------------------------------------------------------------------
@@ -311,10 +313,6 @@ class MaintainTableOperator(SparkTableOperator):
         )
 
 
-def _number_of(receipt: Mapping[str, Any]) -> int:
-    return int(str(receipt["txn_id"]).rpartition(".")[2])
-
-
 def _for_xcom(plan: MaintenancePlan) -> dict[str, Any]:
     import msgspec
 
@@ -348,10 +346,6 @@ def _patterns(given: Any, where: str) -> list[str]:
     from spark_apps.maintenance.policies import check_pattern
 
     return [check_pattern(one, where) for one in text_list(where, given) or ()]
-
-
-def _variable(name: str) -> list[str]:
-    return _patterns(Variable.get(name, default=None), f"The Variable {name}")
 
 
 def _fits(table: MaintainedTable, patterns: Iterable[str]) -> str | None:

@@ -62,6 +62,5 @@ class ReportTablesOperator(Connected, BaseOperator):
         ordered = in_order(reports)
         shown = as_text(ordered, missed)
         self.log.info("%s", shown)
-        context["ti"].xcom_push(key="html", value=html(ordered, missed))
-        context["ti"].xcom_push(key="text", value=shown)
+        self.push(context, html=html(ordered, missed), text=shown)
         return [one.to_dict() for one in ordered[:SHOWN]]

@@ -47,8 +47,7 @@ class PreviewRescaleOperator(TableOperator):
             "partitions": sorted(counts) or None,
         }
         self.log.info("%s", shown["markdown"])
-        for key, value in shown.items():
-            context["ti"].xcom_push(key=key, value=value)
+        self.push(context, **shown)
         return {"partitions": shown["partitions"], "files": plan["files"], "bytes": plan["bytes"]}
 
 

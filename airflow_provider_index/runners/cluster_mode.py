@@ -52,6 +52,7 @@ class ClusterModeRunner(SparkSubmitRunner):
     def __init__(self, settings: SparkSettings, log: Any, bundle: Bundle | None = None) -> None:
         super().__init__(settings, log, bundle)
         self._name = ""
+        self._application = ""
 
     def submit(self, job: Job) -> str:
         """Hand the app over and return the driver's pod or application.
@@ -69,14 +70,13 @@ class ClusterModeRunner(SparkSubmitRunner):
             self._name = _pod_name(job)
             command = self._command(binary, job, *self._where(job), folder)
             self._log.info("Submitting %s to %s, in cluster mode", job.program, self._settings.master)
-            output = self._hear(command, surroundings, folder)
+            self._submit(command, surroundings, folder)
         finally:
             shutil.rmtree(folder, ignore_errors=True)
             self._folder = None
         if self._kubernetes:
             return f"{self._settings.conf.get('spark.kubernetes.namespace', 'default')}:{self._name}"
-        match = _YARN_ID.search(output)
-        return match[0] if match else job.job_id or self._name
+        return self._application or job.job_id or self._name
 
     def status(self, handle: str) -> JobStatus:
         """Return that the app runs: its signs of life say how it stands, the cluster is not asked."""
@@ -130,21 +130,10 @@ class ClusterModeRunner(SparkSubmitRunner):
         files = ",".join(part for part in (self._settings.options.get("files"), str(workdir / JOB_FILE)) if part)
         return [*command[:at], *more, "--files", files, *command[at:]]
 
-    def _hear(self, command: list[str], surroundings: dict[str, str], folder: Path) -> str:
-        """Run ``spark-submit`` to its end, with its lines in the task's log, and return them."""
-        self._process = process = subprocess.Popen(
-            command,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            errors="replace",
-            env=surroundings,
-            cwd=folder,
-            start_new_session=True,
-        )
-        lines: list[str] = []
-        self._start(self._collect, process.stdout, lines)
+    def _submit(self, command: list[str], surroundings: dict[str, str], folder: Path) -> None:
+        """Run ``spark-submit`` to its end, with its lines in the task's log."""
+        process = self._run(command, subprocess.PIPE, surroundings, folder)
+        self._start(self._relay, process.stdout)
         try:
             code: int | None = process.wait(self.submit_seconds)
         except subprocess.TimeoutExpired:
@@ -156,14 +145,11 @@ class ClusterModeRunner(SparkSubmitRunner):
         if code != 0:
             why = f"did not end within {self.submit_seconds:g} s" if code is None else f"ended with status {code}"
             raise JobFailed(f"spark-submit {why}: {self._last_words()}", hint="See its lines above.")
-        return "\n".join(lines)
 
-    def _collect(self, output: Any, lines: list[str]) -> None:
-        for line in output:
-            text = line.rstrip()
-            lines.append(text)
-            self._tail.append(text)
-            self._log.info("%s", text)
+    def _hear(self, line: str) -> None:
+        """Take from a line the first application of YARN that it names."""
+        match = None if self._application else _YARN_ID.search(line)
+        self._application = match[0] if match else self._application
 
 
 def for_elsewhere(job: Job, settings: SparkSettings) -> Job:

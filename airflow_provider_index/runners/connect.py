@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -31,17 +32,36 @@ class _OverConnect(SparkSubmitRunner):
     """The common part: Python starts the program, which gets the server's address with its job."""
 
     def __init__(self, settings: SparkSettings, log: Any, bundle: Bundle | None = None) -> None:
-        _check(settings)
+        if not settings.master.startswith(CONNECT):
+            raise InvalidInput(
+                f"The runner 'connect' was asked for, and the Spark connection's master is {settings.master}.",
+                hint=f"Give the address of a Spark Connect server as its host, {CONNECT}host with port 15002.",
+            )
         super().__init__(settings, log, bundle)
 
     def _launch(self, job: Job, workdir: Path | None, output: Any) -> subprocess.Popen[str]:
-        return super()._launch(_with_server(job, self._settings), workdir, output)
+        settings = self._settings
+        conf = {**settings.conf, **job.spark_conf, REMOTE: settings.remote}
+        if settings.token:
+            conf[TOKEN] = settings.token
+        return super()._launch(msgspec.structs.replace(job, spark_conf=conf), workdir, output)
 
     def _command(self, binary: str, job: Job, archive: Path, application: list[str], workdir: Path) -> list[str]:
         return [binary, *application]
 
     def _surroundings(self) -> tuple[str, dict[str, str]]:
-        return _python(self._settings, self._environment())
+        """Return the interpreter and its environment, in which the apps are found."""
+        env = self._environment()
+        interpreter = self._settings.environment.get("PYSPARK_DRIVER_PYTHON")
+        if interpreter is None:
+            # The installed package: it has been compiled, unlike the zip's.
+            paths = [str(INSTALLED_APPS.parent), env.get("PYTHONPATH", "")]
+            env["PYTHONPATH"] = os.pathsep.join(path for path in paths if path)
+        env["PYTHONUNBUFFERED"] = "1"
+        # Left behind by another Spark in this process, they would lead pyspark to a JVM.
+        for name in ("SPARK_REMOTE", "SPARK_LOCAL_REMOTE", "SPARK_CONNECT_MODE_ENABLED", "PYSPARK_GATEWAY_PORT"):
+            env.pop(name, None)
+        return interpreter or sys.executable, env
 
 
 class ConnectRunner(_OverConnect):
@@ -60,7 +80,8 @@ class ConnectRunner(_OverConnect):
 
         :param handle: what ``submit`` returned.
         """
-        return _as_status_of_app(super().status(handle))
+        status = super().status(handle)
+        return replace(status, detail=status.detail.replace("spark-submit ended", "the app ended", 1))
 
 
 class DetachedConnectRunner(_OverConnect, DetachedSparkSubmitRunner):
@@ -70,36 +91,3 @@ class DetachedConnectRunner(_OverConnect, DetachedSparkSubmitRunner):
     """
 
     start_seconds = 30.0
-
-
-def _check(settings: SparkSettings) -> None:
-    if not settings.master.startswith(CONNECT):
-        raise InvalidInput(
-            f"The runner 'connect' was asked for, and the Spark connection's master is {settings.master}.",
-            hint=f"Give the address of a Spark Connect server as its host, {CONNECT}host with port 15002.",
-        )
-
-
-def _with_server(job: Job, settings: SparkSettings) -> Job:
-    conf = {**settings.conf, **job.spark_conf, REMOTE: settings.remote}
-    if settings.token:
-        conf[TOKEN] = settings.token
-    return msgspec.structs.replace(job, spark_conf=conf)
-
-
-def _python(settings: SparkSettings, env: dict[str, str]) -> tuple[str, dict[str, str]]:
-    """Return the interpreter and its environment, in which the apps are found."""
-    interpreter = settings.environment.get("PYSPARK_DRIVER_PYTHON")
-    if interpreter is None:
-        # The installed package: it has been compiled, unlike the zip's.
-        paths = [str(INSTALLED_APPS.parent), env.get("PYTHONPATH", "")]
-        env["PYTHONPATH"] = os.pathsep.join(path for path in paths if path)
-    env["PYTHONUNBUFFERED"] = "1"
-    # Left behind by another Spark in this process, they would lead pyspark to a JVM.
-    for name in ("SPARK_REMOTE", "SPARK_LOCAL_REMOTE", "SPARK_CONNECT_MODE_ENABLED", "PYSPARK_GATEWAY_PORT"):
-        env.pop(name, None)
-    return interpreter or sys.executable, env
-
-
-def _as_status_of_app(status: JobStatus) -> JobStatus:
-    return JobStatus(status.running, status.detail.replace("spark-submit ended", "the app ended", 1), status.outcome)

@@ -237,17 +237,7 @@ class SparkSubmitRunner:
         self._lifeline = os.open(pipe, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
         command = self._command(binary, job, bundle.archive, [str(program), str(pipe)], workdir)
         self._log.info("Submitting %s to %s", job.program, self._settings.master)
-        self._process = process = subprocess.Popen(
-            command,
-            stdin=subprocess.DEVNULL,
-            stdout=output,
-            stderr=subprocess.STDOUT,
-            text=True,
-            errors="replace",
-            env=surroundings,
-            cwd=workdir,
-            start_new_session=True,
-        )
+        process = self._run(command, output, surroundings, workdir)
         line = encode_job(
             msgspec.structs.replace(
                 job,
@@ -259,6 +249,21 @@ class SparkSubmitRunner:
         )
         self._start(self._hand_over, self._lifeline, line)
         return process
+
+    def _run(self, command: list[str], output: Any, env: dict[str, str], folder: Path) -> subprocess.Popen[str]:
+        """Start a command in a process group of its own."""
+        self._process = subprocess.Popen(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            text=True,
+            errors="replace",
+            env=env,
+            cwd=folder,
+            start_new_session=True,
+        )
+        return self._process
 
     def _let_go(self) -> None:
         for thread in self._threads:
@@ -343,13 +348,17 @@ class SparkSubmitRunner:
             select.select([], [pipe], [], 0.5)
 
     def _relay(self, output: Any) -> None:
+        """Pass the lines of a process on to the task's log, and keep the last ones."""
         for line in output:
-            text = line.rstrip()
-            if text:
+            if text := line.rstrip():
                 self._tail.append(text)
                 self._log.info("%s", text)
-                _, separator, address = text.partition(SPARK_UI)
-                self._ui = address.strip() if separator else self._ui
+                self._hear(text)
+
+    def _hear(self, line: str) -> None:
+        """Take from a line what this runner wants to know: the address of Spark's own page."""
+        _, separator, address = line.partition(SPARK_UI)
+        self._ui = address.strip() if separator else self._ui
 
     def _last_words(self) -> str:
         return " | ".join(list(self._tail)[-5:]) or "it said nothing"

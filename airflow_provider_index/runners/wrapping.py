@@ -8,6 +8,7 @@ for nothing.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import Any
 
 from airflow.sdk import get_current_context
@@ -56,8 +57,11 @@ class WrappingRunner:
         program, archive = self._addresses(job)
         self._operator = operator = self._make_operator(program, archive, [job_argument(job_elsewhere)])
         self._log.info("Submitting %s by %s", job.program, type(operator).__name__)
+        context: Any = {}
+        with suppress(RuntimeError):  # outside of a task
+            context = get_current_context()
         try:
-            returned = operator.execute(context=_context())
+            returned = operator.execute(context=context)
         except TaskDeferred:
             # It has submitted; waiting is done here, by the job's signs of life.
             returned = None
@@ -116,10 +120,3 @@ def wrap_operator(make_operator: MakeOperator, *, start_seconds: float | None = 
         return WrappingRunner(settings, log, make_operator, start_seconds=start_seconds)
 
     return make
-
-
-def _context() -> Any:
-    try:
-        return get_current_context()
-    except RuntimeError:
-        return {}

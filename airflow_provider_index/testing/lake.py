@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from airflow_provider_index.testing.client import DagRunFailed
+from airflow_provider_index.testing.local_airflow import airflow_environment
 from spark_apps.jobs.environment import java_home
 from spark_apps.timeline.locations import Warehouse
 from spark_apps.timeline.log import Timeline
@@ -190,11 +191,7 @@ def temporary_lake(
             spark_conn_id: {"conn_type": "spark", "host": "local[2]", "extra": spark},
             **(connections or {}),
         }
-        env = {
-            **_environment(home, Path(dags).absolute(), config),
-            **{f"AIRFLOW_CONN_{name.upper()}": json.dumps(fields) for name, fields in known.items()},
-            **{f"AIRFLOW_VAR_{name.upper()}": value for name, value in (variables or {}).items()},
-        }
+        env = _environment(home, Path(dags).absolute(), config or {}, known, variables)
         yield TemporaryLake(warehouse, Path(dags).absolute(), env)
 
 
@@ -206,7 +203,7 @@ def _empty_database() -> Path:
     airflow = str(Path(sys.executable).parent / "airflow")
     done = subprocess.run(
         [airflow, "db", "migrate"],
-        env=_environment(folder, folder, None),
+        env=_environment(folder, folder, {}),
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
@@ -217,24 +214,23 @@ def _empty_database() -> Path:
     return folder / "airflow.db"
 
 
-def _environment(home: Path, dags: Path, config: Mapping[str, str] | None) -> dict[str, str]:
+def _environment(
+    home: Path,
+    dags: Path,
+    config: Mapping[str, str],
+    connections: Mapping[str, Mapping[str, Any]] | None = None,
+    variables: Mapping[str, str] | None = None,
+) -> dict[str, str]:
     settings = {
-        "core__dags_folder": str(dags),
-        "core__load_examples": "False",
         "core__unit_test_mode": "False",
         "database__sql_alchemy_conn": f"sqlite:///{home / 'airflow.db'}",
-        "logging__base_log_folder": str(home / "logs"),
-        "usage_data_collection__enabled": "False",
-        **(config or {}),
+        **config,
     }
     return {
-        **{name: value for name, value in os.environ.items() if not name.startswith("AIRFLOW_")},
-        "AIRFLOW_HOME": str(home),
+        **airflow_environment(home, dags, settings, connections, variables),
         "SPARK_LOCAL_IP": "127.0.0.1",
         # Where the test's own interpreter finds this package, the DAGs' one does too.
         "PYTHONPATH": os.pathsep.join(path or str(Path.cwd()) for path in sys.path),
-        "PATH": os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)]),
-        **{f"AIRFLOW__{name.upper()}": value for name, value in settings.items()},
     }
 
 

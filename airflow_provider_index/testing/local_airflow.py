@@ -6,6 +6,7 @@ side and nothing of the user's own installation is touched. For tests and demos;
 
 from __future__ import annotations
 
+import base64
 import json
 import os
 import secrets
@@ -14,8 +15,8 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Self
 
@@ -76,16 +77,9 @@ class LocalAirflow(LocalServer):
         self.passwords = {
             name: self.password if name == self.username else secrets.token_urlsafe(12) for name in self.roles
         }
-        settings = self._settings(Path(dags).absolute(), log_port, triggerer_port, parallelism)
-        settings.update(config or {})
+        settings = {**self._settings(log_port, triggerer_port, parallelism), **(config or {})}
         self.env = {
-            **{name: value for name, value in os.environ.items() if not name.startswith("AIRFLOW_")},
-            "AIRFLOW_HOME": str(self.home),
-            **{f"AIRFLOW__{name.upper()}": value for name, value in settings.items()},
-            **{f"AIRFLOW_CONN_{name.upper()}": _connection(value) for name, value in (connections or {}).items()},
-            **{f"AIRFLOW_VAR_{name.upper()}": value for name, value in (variables or {}).items()},
-            # The interpreter's own folder first: Airflow finds its parts by the name `airflow`.
-            "PATH": os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)]),
+            **airflow_environment(self.home, Path(dags).absolute(), settings, connections, variables),
             "NO_PROXY": "127.0.0.1,localhost",
             **(env or {}),
         }
@@ -128,10 +122,10 @@ class LocalAirflow(LocalServer):
             if process.poll() is None:
                 process.send_signal(signal.SIGINT)
         for process in running:
-            with _tolerate(subprocess.TimeoutExpired):
+            with suppress(subprocess.TimeoutExpired):
                 process.wait(_STOP_SECONDS)
             # Whatever is left of the group would go on writing into a home that is gone.
-            with _tolerate(ProcessLookupError):
+            with suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
             process.wait()
         self._process, self._parts = None, []
@@ -176,15 +170,13 @@ class LocalAirflow(LocalServer):
         )
         return done.stdout
 
-    def _settings(self, dags: Path, log_port: int, triggerer_port: int, parallelism: int) -> dict[str, str]:
+    def _settings(self, log_port: int, triggerer_port: int, parallelism: int) -> dict[str, str]:
         return {
-            "core__dags_folder": str(dags),
-            "core__load_examples": "False",
             "core__executor": "LocalExecutor",
             # The default of 32 forks 32 workers at once.
             "core__parallelism": str(parallelism),
             "core__dags_are_paused_at_creation": "False",
-            "core__fernet_key": _fernet_key(),
+            "core__fernet_key": base64.urlsafe_b64encode(secrets.token_bytes(32)).decode(),
             "core__execution_api_server_url": f"{self.url}/execution/",
             # The first request of all imports half of Airflow; a worker that gives up meanwhile has failed its task.
             "workers__execution_api_timeout": "60",
@@ -203,23 +195,41 @@ class LocalAirflow(LocalServer):
             # A file that has changed is read at the next refresh all the same; twenty files read anew every ten seconds
             # keep a core busy that the tasks want.
             "dag_processor__min_file_process_interval": "300",
-            "logging__base_log_folder": str(self.home / "logs"),
             "logging__worker_log_server_port": str(log_port),
             "logging__trigger_log_server_port": str(triggerer_port),
             "scheduler__scheduler_idle_sleep_time": "0.3",
             "triggerer__default_capacity": "100",
-            "usage_data_collection__enabled": "False",
         }
 
 
-def _connection(value: Mapping[str, Any] | str) -> str:
-    return value if isinstance(value, str) else json.dumps(value)
+def airflow_environment(
+    home: Path,
+    dags: Path,
+    settings: Mapping[str, str],
+    connections: Mapping[str, Mapping[str, Any] | str] | None = None,
+    variables: Mapping[str, str] | None = None,
+) -> dict[str, str]:
+    """Return the environment of an Airflow with a home of its own; no variable of another Airflow is passed on.
 
-
-def _fernet_key() -> str:
-    import base64
-
-    return base64.urlsafe_b64encode(secrets.token_bytes(32)).decode()
+    :param settings: ``section__key`` -> value.
+    :param connections: connection id -> fields or a connection URI.
+    """
+    of_every = {
+        "core__dags_folder": str(dags),
+        "core__load_examples": "False",
+        "logging__base_log_folder": str(home / "logs"),
+        "usage_data_collection__enabled": "False",
+    }
+    known = {name: one if isinstance(one, str) else json.dumps(one) for name, one in (connections or {}).items()}
+    return {
+        **{name: value for name, value in os.environ.items() if not name.startswith("AIRFLOW_")},
+        "AIRFLOW_HOME": str(home),
+        **{f"AIRFLOW__{name.upper()}": value for name, value in {**of_every, **settings}.items()},
+        **{f"AIRFLOW_CONN_{name.upper()}": value for name, value in known.items()},
+        **{f"AIRFLOW_VAR_{name.upper()}": value for name, value in (variables or {}).items()},
+        # The interpreter's own folder first: Airflow finds its parts by the name `airflow`.
+        "PATH": os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)]),
+    }
 
 
 def _free_ports(count: int) -> list[int]:
@@ -232,11 +242,3 @@ def _free_ports(count: int) -> list[int]:
     finally:
         for one in sockets:
             one.close()
-
-
-@contextmanager
-def _tolerate(*kinds: type[BaseException]) -> Iterator[None]:
-    try:
-        yield
-    except kinds:
-        pass

@@ -26,7 +26,7 @@ from airflow_provider_index.compat import ask_supervisor
 from airflow_provider_index.conditions import changes_rows, touches
 from airflow_provider_index.hooks.table_store import TableStoreHook
 from airflow_provider_index.source_state import SourceState, source_state
-from airflow_provider_index.triggers.polling import describe
+from airflow_provider_index.triggers.polling import describe, load_watched
 from spark_apps.layout.partitions import canonical
 from spark_apps.storage.errors import InvalidInput, TableNotFound
 from spark_apps.storage.store import Store
@@ -127,9 +127,7 @@ class TableEventTrigger(SerializesArguments, BaseEventTrigger):
             self._timeline = None
         if self._timeline is None:
             log = Warehouse(self._root, self._options).log_of(self._location)
-            loaded = Timeline.load(log or Store(self._location, self._options))
-            loaded.identity  # noqa: B018 - read now, so that a later look can tell whether it is still this log
-            self._timeline = loaded
+            self._timeline = load_watched(log or Store(self._location, self._options))
         else:
             self._timeline.refresh()
         return self._timeline

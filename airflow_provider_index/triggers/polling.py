@@ -20,6 +20,8 @@ import msgspec
 
 from spark_apps.jobs.job import describe_error
 from spark_apps.storage.errors import JobFailed, LakeIndexError, LogDamaged, NotFound, StorageUnavailable
+from spark_apps.storage.store import Store
+from spark_apps.timeline.log import Timeline
 
 _PATIENCE_SECONDS = 300.0
 """For how long a table that cannot be opened for another reason than its store is tried again: an Airflow that does not
@@ -171,6 +173,16 @@ def sooner_at_first(longest: float, waited: float) -> float:
     least, ``longest`` at most.
     """
     return min(longest, max(_SOONEST_SECONDS, waited * _SHARE_WAITED))
+
+
+def load_watched(store: Store) -> Timeline:
+    """Return a table's log, for later looks that tell whether it is still this one.
+
+    :raises TableNotFound: :raises LogVanished:
+    """
+    timeline = Timeline.load(store)
+    timeline.identity  # noqa: B018 - read now, so that a later look can compare
+    return timeline
 
 
 def describe(error: Exception) -> str:

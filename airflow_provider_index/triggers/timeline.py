@@ -30,9 +30,8 @@ from airflow_provider_index.conditions import (
     writers_drained,
 )
 from airflow_provider_index.hooks.table_store import TableStoreHook
-from airflow_provider_index.triggers.polling import as_event, polled
+from airflow_provider_index.triggers.polling import as_event, load_watched, polled
 from spark_apps.storage.errors import StorageUnavailable
-from spark_apps.storage.store import Store
 from spark_apps.timeline.log import Timeline
 
 
@@ -80,13 +79,7 @@ class TimelineTrigger(SerializesArguments, BaseTrigger):
 
     async def _open(self) -> Timeline:
         store = await ask_supervisor(TableStoreHook(self.table_conn_id).log_store, self.table)
-        return await asyncio.to_thread(_load, store)
-
-
-def _load(store: Store) -> Timeline:
-    timeline = Timeline.load(store)
-    timeline.identity  # noqa: B018 - read now, so that a later look can tell whether it is still this log
-    return timeline
+        return await asyncio.to_thread(load_watched, store)
 
 
 def _refresh(timeline: Timeline) -> Timeline:

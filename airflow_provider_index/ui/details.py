@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 
 from airflow_provider_index.hooks.table_store import TableStoreHook
-from airflow_provider_index.maintenance.health import Health, health_of
+from airflow_provider_index.maintenance.health import Health, behind_since, health_of
 from airflow_provider_index.ui.commits import Entry, entries
 from airflow_provider_index.ui.overview import whole
 from airflow_provider_index.ui.tables import Lake, Readers, TableName
@@ -30,7 +30,6 @@ from spark_apps.timeline.state import State
 from spark_apps.timeline.statistics import (
     PartitionStatistics,
     TableStatistics,
-    age_of_lag,
     partition_statistics,
     table_statistics,
 )
@@ -153,10 +152,13 @@ def read_detail(lake: Lake, name: str, query: DetailQuery, many: Readers) -> Det
     state = timeline.head
     statistics = table_statistics(state)
     now = time.time()
-    ages = {name: age_of_lag(timeline, index.lag) for name, index in statistics.indexes.items()}
     paths = [path for path in sorted(state.partitions, reverse=True) if query.partition.lower() in path.lower()]
-    behind_since = {name: now - age for name, age in ages.items() if age is not None}
+    since = behind_since(timeline, statistics, now)
     newest = _commits(timeline, None, UPKEEP_COMMITS, many)
+    # The stretch of the log that the page shows.
+    commits = (
+        newest[-COMMITS_A_PAGE:] if query.before is None else _commits(timeline, query.before, COMMITS_A_PAGE, many)
+    )
     worth, worth_trouble = _worth(lake, timeline, state, many)
     start = (query.page - 1) * PARTITIONS_A_PAGE
     shown = paths[start : start + PARTITIONS_A_PAGE]
@@ -168,8 +170,8 @@ def read_detail(lake: Lake, name: str, query: DetailQuery, many: Readers) -> Det
         now,
         state,
         statistics,
-        behind_since,
-        tuple(entries(_shown(timeline, query.before, newest, many), state)),
+        since,
+        tuple(entries(commits, state)),
         tuple(live),
         more,
         tuple(partitions),
@@ -181,7 +183,7 @@ def read_detail(lake: Lake, name: str, query: DetailQuery, many: Readers) -> Det
         worth_trouble,
         _upkeep(state, newest),
         len(newest),
-        health_of(statistics, state.windows.values(), behind_since, now, worth),
+        health_of(statistics, state.windows.values(), since, now, worth),
         *_advice(lake, table, state, query),
     )
 
@@ -223,11 +225,6 @@ def _upkeep(state: State, commits: Iterable[Commit]) -> dict[str, Upkeep]:
             before = upkeep.get(name, Upkeep())
             upkeep[name] = Upkeep(before.commits + 1, before.bytes + size)
     return upkeep
-
-
-def _shown(timeline: Timeline, before: int | None, newest: list[Commit], many: Readers) -> list[Commit]:
-    """Return the stretch of the log that the page shows, oldest first."""
-    return newest[-COMMITS_A_PAGE:] if before is None else _commits(timeline, before, COMMITS_A_PAGE, many)
 
 
 def _commits(timeline: Timeline, before: int | None, most: int, many: Readers) -> list[Commit]:

@@ -11,12 +11,12 @@ from dataclasses import dataclass, replace
 from threading import Lock
 from typing import Any, TypeVar
 
-from airflow_provider_index.maintenance.health import Health, health_of
+from airflow_provider_index.maintenance.health import Health, behind_since, health_of
 from airflow_provider_index.ui.tables import Lake, Readers, TableName
 from spark_apps.storage.errors import TableNotFound
 from spark_apps.timeline.log import Timeline, commit_key
 from spark_apps.timeline.state import Window
-from spark_apps.timeline.statistics import TableStatistics, age_of_lag, table_statistics
+from spark_apps.timeline.statistics import TableStatistics, table_statistics
 
 FRESH_SECONDS = 15.0
 LISTING_SECONDS = 30.0
@@ -30,7 +30,7 @@ _KEPT = 20_000
 class TableSummary:
     """A table of the overview, as of ``read_at`` (seconds since 1970).
 
-    :param behind_since: index -> when the first commit was made that it does not tell of.
+    :param behind_since: index -> when the first commit was made that it does not cover.
     """
 
     table: TableName
@@ -183,9 +183,8 @@ def in_trouble(summary: TableSummary, error: BaseException) -> TableSummary:
 def _read(timeline: Timeline, table: TableName, now: float) -> TableSummary:
     state = timeline.head
     statistics = table_statistics(state)
-    ages = ((name, age_of_lag(timeline, index.lag)) for name, index in statistics.indexes.items())
-    since = tuple((name, now - age) for name, age in ages if age is not None)
-    return TableSummary(table, now, statistics, tuple(state.windows.values()), since)
+    since = behind_since(timeline, statistics, now)
+    return TableSummary(table, now, statistics, tuple(state.windows.values()), tuple(since.items()))
 
 
 # --- The tables of a connection as one page of the overview shows them ----------------------------------------------

@@ -19,7 +19,7 @@ from typing import Any, TypeVar
 
 import xxhash
 
-from airflow_provider_index.hooks.table_store import TableStoreHook
+from airflow_provider_index.hooks.table_store import TableStoreHook, is_address
 from spark_apps.storage.errors import (
     InvalidInput,
     InvalidName,
@@ -262,7 +262,7 @@ class Lake:
 
     def _listed_at(self, table: str) -> list[str]:
         """Return the locations that the list allows for an address of a request, without asking a store."""
-        if not ("://" in table or table.startswith(("/", "file:"))) or ".." in table.split("/"):
+        if not is_address(table) or ".." in table.split("/"):
             return []
         location = Store(table).uri.rstrip("/")
         for address in self.listed:
@@ -279,7 +279,7 @@ class Lake:
             f"{table!r} does not lie below the warehouse of the connection {self.conn_id!r}, nor in its list.",
             hint="Give the connection whose warehouse holds it, or add its address to the connection's listed_tables.",
         )
-        if "://" in table or table.startswith(("/", "file:")):
+        if is_address(table):
             location = Store(table).uri
             if not location.startswith(f"{self.root.rstrip('/')}/"):
                 raise outside
