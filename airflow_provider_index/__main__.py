@@ -67,7 +67,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     check = commands.add_parser("check", help="try what obstore and Spark can reach of a connection's warehouse")
     check.add_argument("table_conn_id", help="a connection of type index_table_store")
     check.add_argument("--spark-conn-id", help="another Spark than the one that the connection names")
-    check.add_argument("--no-spark", action="store_true", help="try obstore from here alone; starts no Spark")
+    check.add_argument("--no-spark", action="store_true", help="try obstore from this machine alone; starts no Spark")
     chosen = parser.parse_args(arguments)
     if chosen.command == "check":
         return _check(chosen.table_conn_id, chosen.spark_conn_id, not chosen.no_spark)

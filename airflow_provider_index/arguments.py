@@ -215,7 +215,7 @@ def spark_conf(name: str, given: Any) -> dict[str, str | None] | None:
 
 
 def rules(name: str, given: Any) -> str | list[list[Any]] | None:
-    """Return bucket rules: ``expression,count;…`` as it stands, or pairs of expression and count; or ``None``."""
+    """Return bucket rules: ``expression,count;…`` unchanged, or pairs of expression and count; or ``None``."""
     if isinstance(given, str):
         if given.strip() in _NOTHING:
             return None
@@ -541,7 +541,7 @@ def _like(reader: Reader, other: Reader) -> Reader:
 
 
 def _unquoted(given: Any) -> Any:
-    """Return what a text in Python or JSON stands for, ``None`` for an empty one; other objects as they are."""
+    """Return the value of a text in Python or JSON, ``None`` of an empty one; other objects as they are."""
     if not isinstance(given, str):
         return given
     return None if given.strip() in _NOTHING else _literal(given)

@@ -1,7 +1,7 @@
 """Assets for tables and indexes: their URIs, and what their events say of a commit.
 
-An asset is named by what DAGs call the table: by its location, or by its name below a connection's warehouse. Nothing
-here reads a store; a URI is made and taken apart as text, so that it can be done where a DAG is parsed.
+An asset is named by what DAGs call the table: by its location, or by its name below a connection's warehouse. No store
+is read; a URI is made and taken apart as text, so that it can be done where a DAG is parsed.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from spark_apps.storage.store import Store
 
 SCHEME = "lakeindex"
 GROUP = "lakeindex"
-"""Group of the assets made here, unless another is given."""
+"""Group of the assets that this module makes, unless another is given."""
 
 _BY_NAME = "table"
 _LOCAL = "file"
@@ -146,7 +146,7 @@ def _asset(address: AssetAddress, name: str | None, fields: Mapping[str, Any]) -
     return Asset(name=name or address.uri, uri=address.uri, **{"group": GROUP, **fields})
 
 
-# --- what an event tells of a commit -----------------------------------------------------------------------------
+# --- what an event says of a commit -----------------------------------------------------------------------------
 
 
 def commit_event(receipt: Mapping[str, Any], location: str, index: str | None = None) -> dict[str, Any]:

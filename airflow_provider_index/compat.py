@@ -1,4 +1,4 @@
-"""Names that stand in different places in the Airflow versions that are supported, found once here."""
+"""Names that are in different modules of the supported Airflow versions, each found once."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ async def ask_supervisor(question: Callable[..., R], *arguments: Any, **named: A
 async def left_by_its_task(task_instance: Any) -> bool:
     """Return whether a task does not wait for its trigger any more: it was killed, cleared, or is over.
 
-    For triggers that are cancelled before Airflow 3.3, which tells them why. Where it cannot be found out, the task is
+    For triggers that are cancelled before Airflow 3.3, which says why. Where it cannot be found out, the task is
     taken to wait.
     """
     from airflow.sdk.execution_time.task_runner import RuntimeTaskInstance
@@ -120,7 +120,7 @@ async def left_by_its_task(task_instance: Any) -> bool:
     try:
         states = await asyncio.wait_for(asked, _ANSWER_SECONDS)
     except Exception as error:  # noqa: BLE001 - a triggerer that stops has no supervisor to ask
-        logger.info("How the task stands cannot be found out: %s", type(error).__name__)
+        logger.info("The state of the task cannot be found out: %s", type(error).__name__)
         return False
     states_now = list(states.get(task_instance.run_id, {}).values())
     return bool(states_now) and states_now[0] != "deferred"

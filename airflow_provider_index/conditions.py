@@ -31,7 +31,7 @@ def new_commit(
 ) -> dict[str, Any] | None:
     """Return the receipt of the first commit behind version ``after`` that changed rows or indexes.
 
-    :param operations: only these; windows, aborts and expiries count only if they are named here.
+    :param operations: only these; windows, aborts and expiries count only if they are named.
     :param partition: only commits that wrote into this partition.
     """
     names = None if operations is None else frozenset(operations)
@@ -115,9 +115,9 @@ def index_in_state(timeline: Timeline, index: str, states: Iterable[str]) -> dic
 def rows_match(
     timeline: Timeline, where: str, at_least: int = 1, time_zone: str | None = None
 ) -> dict[str, Any] | None:
-    """Return whether so many rows of a table satisfy a predicate: its version, and how many rows were counted.
+    """Return whether enough rows satisfy a predicate: the table's version, and how many rows were counted.
 
-    Read in this process, without Spark; no more is read once they are so many.
+    Read in this process, without Spark; no more is read once that number is reached.
 
     :param time_zone: of times that the predicate gives without one.
     :raises InvalidPredicate: if only Spark can judge the predicate.

@@ -43,7 +43,7 @@ def _files(path: str, options: Mapping[str, Any] | None) -> Iterator[str]:
         yield from _remote(path, options)
         return
     local = path_of(path)
-    # Path.glob wants a folder and a pattern apart; here they come as one.
+    # Path.glob wants a folder and a pattern apart; these come as one.
     names = sorted(glob.glob(local)) if _WILD.search(local) else [local]  # noqa: PTH207
     for name in names:
         entry = Path(name)
@@ -177,5 +177,5 @@ def make_id(dag_id: str, run_id: str, task_id: str, map_index: int | None, input
 
 
 def _readable(text: str) -> str:
-    # The end of a run id or of a task within groups tells more than its beginning.
+    # The end of a run id or of a task within groups says more than its beginning.
     return _UNFIT.sub("-", text)[-_READABLE:].strip("-") or "x"

@@ -1,6 +1,6 @@
 """Lineage of a task for OpenLineage: datasets read and written, with versions, schema and figures.
 
-Needs Airflow's OpenLineage provider (extra ``openlineage``); without it nothing here is called. Datasets are named
+Needs Airflow's OpenLineage provider (extra ``openlineage``); without it this module is not used. Datasets are named
 after their location, as OpenLineage names files: namespace ``s3://bucket`` and the path in it, or ``file``.
 """
 

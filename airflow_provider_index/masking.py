@@ -1,7 +1,7 @@
-"""Tells Airflow which texts to hide: every secret that a connection or an operator's argument holds.
+"""Gives Airflow the texts to hide: every secret that a connection or an operator's argument holds.
 
-Airflow hides by names of its own, which know neither Spark's settings nor what stands inside of a text. What is told
-here it replaces by ``***`` in logs, rendered fields and whatever else it redacts.
+Airflow hides by names of its own, which know neither Spark's settings nor secrets inside of a text. Every text
+that it gets from this module it replaces by ``***`` in logs, rendered fields and whatever else it redacts.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def _read(value: Any) -> Any:
 
 
 def mask_all(*secrets: Any) -> None:
-    """Let Airflow hide every secret in these objects and texts from here on."""
+    """Let Airflow hide every secret in these objects and texts from now on."""
     for one in secrets:
         for secret in secrets_in(one):
             mask_secret(secret)

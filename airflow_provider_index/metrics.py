@@ -115,7 +115,7 @@ def record_state(state: State, table: str) -> None:
 
 
 def record_demand(demand: Demand, table: str) -> None:
-    """Show how often each index of a table was asked for, and what it spared, by the table's query log."""
+    """Show how often each index of a table was asked for, and what it saved, by the table's query log."""
     for index, one in demand.indexes.items():
         tags = {"table": label(table), "index": index}
         gauge("index_queries", one.queries / demand.days, **tags)

@@ -60,7 +60,7 @@ class Reporting:
         """Report a result and return it.
 
         :param result: what goes to XCom: a receipt, several, the answers to statements, or something else, of which
-            there is nothing to tell.
+            there is nothing to report.
         """
         from airflow_provider_index import lineage, metrics
 
@@ -129,7 +129,7 @@ class Reporting:
             if "receipt" in one and "location" in one:  # an answer to a statement
                 if isinstance(one["receipt"], Mapping):
                     commits.append(ReportedCommit(one["receipt"], one.get("table") or one["location"], one["location"]))
-            elif "staged" in (one.get("metrics") or {}):  # the task that commits the transaction tells of it
+            elif "staged" in (one.get("metrics") or {}):  # the task that commits the transaction reports it
                 continue
             elif "txn_id" in one and "operation" in one:
                 # A receipt of a task on several tables has its own; otherwise the table is the task's.
@@ -170,7 +170,7 @@ class Reporting:
             elif isinstance(outlet, Asset):
                 mine = [commit for commit in self.reported_commits if self._is_about(commit, outlet)]
                 if mine:
-                    # Airflow sends one event an outlet: it tells of the last commit and names the others.
+                    # Airflow sends one event an outlet: it describes the last commit and names the others.
                     several = {"commits": [_event(commit)["commit"] for commit in mine]} if len(mine) > 1 else {}
                     context["outlet_events"][outlet].extra.update({**_event(mine[-1]), **several})
 

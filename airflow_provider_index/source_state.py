@@ -44,7 +44,7 @@ class SourceState(Protocol):
     """A source of one kind, as it was observed."""
 
     def change(self, state: State) -> Change | None:
-        """Return how the source differs from what a state of its log tells; ``None`` if it does not.
+        """Return how the source differs from what a state of its log holds; ``None`` if it does not.
 
         :raises StorageUnavailable: if it cannot be looked at.
         """
@@ -59,7 +59,7 @@ def source_state(
     :param options: how its store is reached, and the ``source_roots`` of the connection.
     :param partition: of plain files: take no notice of changes elsewhere.
     :raises SourceNotAllowed: if the connection does not allow the log to name it.
-    :raises InvalidInput: if the table has no source, or one of a format whose partitions cannot be told apart.
+    :raises InvalidInput: if the table has no source, or one of a format whose partitions cannot be distinguished.
     """
     definition = state.table.source
     if definition is None:
@@ -156,7 +156,7 @@ def _current(metadata: bytes) -> int | None:
 
 @dataclass(frozen=True)
 class _PlainFiles:
-    """The list of files, with their sizes and times, against those that the log tells of."""
+    """The list of files, with their sizes and times, against those of the log."""
 
     source: SourceDefinition
     options: Mapping[str, Any] | None

@@ -1,7 +1,7 @@
 """A job that was submitted and is not waited for in the process that did: how to find it again, watch it, and end it.
 
 The operator, the trigger and the next try of the task all do this with the same few lines of text. What they know of
-the job stands in its folder on storage.
+the job is in its folder on storage.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class Submission(msgspec.Struct, frozen=True, omit_defaults=True):
 
     :param handle: of the runner; empty until it has been handed over.
     :param deadline: seconds since 1970 at which its time is over.
-    :param tables: locations of the tables it works on, where they do not lie below ``jobs_at``.
+    :param tables: locations of the tables it works on, where they are not below ``jobs_at``.
     """
 
     job_id: str
@@ -63,7 +63,7 @@ def cancel(
 ) -> None:
     """End a job by a mark, by commits that end its attempts, and by its processes.
 
-    After the commits nothing of it can be published; its processes are ended as far as its runner reaches from here.
+    After the commits nothing of it can be published; its processes are ended as far as its runner reaches them.
     Other jobs of the same transaction are left alone.
 
     :param options: of the store; without them only its processes are ended.
@@ -86,14 +86,14 @@ def _end_processes(submission: Submission, settings: SparkSettings | None, log: 
     try:
         make_runner(settings, log, detached=True, runner=submission.runner).cancel(submission.handle)
     except (LakeIndexError, OSError) as error:
-        # The mark tells the app as well, and it looks every few seconds.
+        # The mark reaches the app as well, and it looks every few seconds.
         log.warning("The runner could not end job %s: %s", submission.job_id, error)
 
 
 class JobWatch:
-    """Tells from what lies in a job's folder whether the job is done, dead, or late.
+    """Finds out from a job's folder whether the job is done, dead, or late.
 
-    Knows no clock but this machine's: silence is measured from when a sign of life was seen here.
+    Knows no clock but this machine's: silence is measured from when it saw a sign of life.
     """
 
     def __init__(

@@ -1,6 +1,6 @@
 """DAGs to copy, a folder for each subject, and the demo that runs some of them: ``python -m dags_examples.demo``.
 
-:func:`folder` tells where they lie in an installed wheel.
+:func:`folder` returns where they are in an installed wheel.
 """
 
 from __future__ import annotations

@@ -34,7 +34,7 @@ TRIPS = """
            date_add(DATE '2026-11-01', cast(id * 30 div {rows} AS int)) AS day
     FROM range(0, {rows}, 1, 30)
 """
-"""A file a day, as they come in; a rider's trips lie in the files of several days."""
+"""A file a day, as they come in; a rider's trips are in the files of several days."""
 
 QUERY = "SELECT day, city, fare FROM trips WHERE rider = 'r075805' ORDER BY day, fare"
 

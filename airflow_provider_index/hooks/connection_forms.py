@@ -17,7 +17,7 @@ H = TypeVar("H", bound=type)
 
 
 def with_form(hook: H) -> H:
-    """Give the class of a hook the methods that tell its form, where this Airflow asks for them."""
+    """Give the class of a hook the methods that return its form, where this Airflow asks for them."""
     if airflow_version() >= _FIRST_WITHOUT:
         return hook
     conn_type = hook.conn_type  # type: ignore[attr-defined]

@@ -1,4 +1,4 @@
-"""Advice on indexes drawn before it is followed: what each index would spare, and what is read a day now and then.
+"""Advice on indexes drawn before it is followed: what each index would save, and what is read a day now and then.
 
 As text, for an approval form (whose Markdown shows no embedded pictures), and as an SVG for wherever one can be shown.
 """
@@ -13,7 +13,7 @@ from spark_apps.storage.printing import code, fence, markdown_text, plain
 from spark_apps.storage.units import format_bytes
 
 SHOWN = 30
-"""So many indexes are drawn, those that are created and dropped first."""
+"""How many indexes are drawn, those that are created and dropped first."""
 
 _WIDTH, _MARGIN, _ROW = 760, 250, 26
 _COLOURS = {"create": "#3d7ac2", "keep": "#808080", "drop": "#c2703d"}
@@ -21,7 +21,7 @@ _ORDER = ("create", "drop", "keep")
 
 
 def markdown(table: str, advice: Mapping[str, Any], waiting: Sequence[str] = (), link: str = "") -> str:
-    """Return what a person decides on: which indexes, what they spare and cost, and the statements.
+    """Return what a person decides on: which indexes, what they save and cost, and the statements.
 
     :param advice: as :meth:`spark_apps.advisor.advice.Advice.to_dict` gives it.
     :param waiting: indexes that may be dropped once they have been there long enough.
@@ -41,7 +41,7 @@ def markdown(table: str, advice: Mapping[str, Any], waiting: Sequence[str] = (),
             f"{bar(one['spared_a_day'], top)}"
             for one in drawn
         )
-        lines += ["Bytes that each index spares a day:", "", *fence(bars), ""]
+        lines += ["Bytes that each index saves a day:", "", *fence(bars), ""]
         lines += [
             f"- {one['action']} {code(one['index'])} ({markdown_text(one['kind'])}): {markdown_text(one['reason'])}"
             for one in drawn
@@ -57,7 +57,7 @@ def markdown(table: str, advice: Mapping[str, Any], waiting: Sequence[str] = (),
 
 
 def measured_markdown(table: str, judged: Sequence[Mapping[str, Any]], link: str = "") -> str:
-    """Return what became of advice that was followed: what each index was to spare, what it did, whether it stays.
+    """Return what became of advice that was followed: what each index was to save, what it did, whether it stays.
 
     :param judged: as ``MeasureAdviceOperator`` returns them.
     """
@@ -86,7 +86,7 @@ def svg(table: str, advice: Mapping[str, Any]) -> str:
         *((f"{one['action']} {one['index']}", one["spared_a_day"], _COLOURS[one["action"]]) for one in drawn),
     ]
     top = max(size for _, size, _ in rows) or 1
-    parts = [svg_text(10, 22, f"Bytes a day that queries of {table} read, and that indexes spare", 15)]
+    parts = [svg_text(10, 22, f"Bytes a day that queries of {table} read, and that indexes save", 15)]
     for number, (label, size, colour) in enumerate(rows):
         y, width = 40 + number * _ROW, round((_WIDTH - _MARGIN - 100) * size / top, 1)
         parts += [

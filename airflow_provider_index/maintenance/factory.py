@@ -1,6 +1,6 @@
 """Makes a DAG that looks after many tables: a plan first, then tasks that do on each table what is to be done.
 
-Everything is decided when the DAG runs; here, while it is parsed, the description is only read and checked.
+Everything is decided when the DAG runs; while it is parsed, the description is only read and checked.
 """
 
 from __future__ import annotations

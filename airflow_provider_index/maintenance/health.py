@@ -14,7 +14,7 @@ from spark_apps.timeline.statistics import TableStatistics, age_of_lag
 from spark_apps.workload.worth import Worth
 
 _FEWEST_QUERIES = 20
-"""So many queries tell that an index is of no use, if none of them used it."""
+"""How many queries show that an index is of no use, if none of them used it."""
 _SMALL_SHARE, _MANY_SMALL = 0.5, 100
 
 

@@ -27,10 +27,10 @@ from spark_apps.timeline.statistics import table_statistics
 from spark_apps.workload.worth import worth_of
 
 SHOWN = 50
-"""So many tables are shown, those that a person should look at first."""
+"""How many tables are shown, those that a person should look at first."""
 
 SHOWN_INDEXES = 20
-"""And so many indexes of each, those that spared most first."""
+"""How many indexes of each are shown, those that saved most first."""
 
 _SEVERITY = ("bad", "warn", "good")
 
@@ -40,7 +40,7 @@ class IndexReport:
     """The worth of one index; the figures of queries are ``None`` if none are known.
 
     :param bytes: that it holds. :param asked: queries for which it was thought of. :param used: those that used it.
-    :param spared: bytes that it spared them. :param unused: why the others did not use it, the most frequent first.
+    :param spared: bytes that it saved them. :param unused: why the others did not use it, the most frequent first.
     """
 
     name: str
@@ -59,7 +59,7 @@ class TableReport:
 
     :param link: to its page; empty where Airflow does not know its own address.
     :param queries: of it in the last ``days``, ``None`` if none are known; ``remark`` says why.
-    :param indexes: those that spared most first.
+    :param indexes: those that saved most first.
     """
 
     name: str
@@ -80,7 +80,7 @@ class TableReport:
 def report_on(table: MaintainedTable) -> TableReport:
     """Report on one table.
 
-    :raises LakeIndexError: if its log cannot be read. A query log that cannot be is told of in the report.
+    :raises LakeIndexError: if its log cannot be read. The report says where a query log cannot be.
     """
     log = table.warehouse.log_of(table.location)
     if log is None:

@@ -122,7 +122,7 @@ def _sparks(sizes: Sequence[int]) -> str:
 
 
 def _thinned(sizes: Sequence[int], most: int) -> list[int]:
-    """At most so many numbers: the largest of each few."""
+    """Return at most this many numbers: the largest of each few."""
     count = min(len(sizes), most)
     return [max(sizes[at * len(sizes) // count : (at + 1) * len(sizes) // count]) for at in range(count)]
 

@@ -36,11 +36,11 @@ class AdviseIndexesOperator(TableOperator):
 
     :param budget_bytes: that all indexes of the table may hold, such as ``5GB``; a third of the table by default.
     :param budget_minutes: of upkeep a day; without a limit by default.
-    :param judge_after_days: an index is not proposed to be dropped before it has been there for so many days.
+    :param judge_after_days: an index is not proposed to be dropped before it has been there for this many days.
 
     Returns the advice. Hands on, each under an XCom key of its own: ``sql`` (the statements, for an
     :class:`~airflow_provider_index.operators.IndexSQLOperator`), ``promised`` (index that is to be created -> bytes a
-    day that it would spare, for :class:`MeasureAdviceOperator`), ``markdown`` (for the body of an ``ApprovalOperator``)
+    day that it would save, for :class:`MeasureAdviceOperator`), ``markdown`` (for the body of an ``ApprovalOperator``)
     and ``svg`` (the same as a picture).
     """
 
@@ -88,13 +88,13 @@ class AdviseIndexesOperator(TableOperator):
 
 
 class MeasureAdviceOperator(TableOperator):
-    """Measures, by the table's query log, what indexes spared since they were created, beside what was promised.
+    """Measures, by the table's query log, what indexes saved since they were created, beside what was promised.
 
-    An index whose queries were spared less than a part of that is to be taken back. One that cannot be measured, for
+    An index that saved its queries less than a part of that is to be taken back. One that cannot be measured, for
     nothing was asked since or the table keeps no query log, stays. Skips where none is to be taken back.
 
     :param promised: index -> bytes a day, as :class:`AdviseIndexesOperator` returned them.
-    :param least: which part of what was promised an index has to spare to stay.
+    :param least: which part of what was promised an index has to save to stay.
 
     Hands on, each under an XCom key of its own: ``judged`` (of each index ``promised_a_day``, ``measured_a_day`` in
     bytes, ``None`` if unknown, ``verdict`` and ``reason``), ``markdown``, and ``sql``, which drops those that are to be
@@ -142,7 +142,7 @@ class MeasureAdviceOperator(TableOperator):
         if measured is not None:
             share = f"{measured / promised:.0%} of" if promised else "beside"
             reason = (
-                f"spared {format_bytes(round(measured))} a day, {share} the {format_bytes(round(promised))} promised"
+                f"saved {format_bytes(round(measured))} a day, {share} the {format_bytes(round(promised))} promised"
             )
             verdict = "kept" if measured >= self.least * promised else "taken back"
         return {"index": name, "promised_a_day": promised, "measured_a_day": measured, "verdict": verdict,
@@ -150,7 +150,7 @@ class MeasureAdviceOperator(TableOperator):
 
 
 def measured_a_day(opened: OpenTable, log: ObjectStore, names: Mapping[str, Any]) -> dict[str, float]:
-    """Return index -> bytes a day that it spared since it was created, as far as the query log tells.
+    """Return index -> bytes a day that it saved since it was created, as far as the query log shows.
 
     :param log: the folder of the table's log.
     """
@@ -167,7 +167,7 @@ def measured_a_day(opened: OpenTable, log: ObjectStore, names: Mapping[str, Any]
             continue
         first = min(group.first.timestamp() for group in groups)
         days = max((until - max(created, first)) / _DAY, 1 / 24)
-        # Not what an index of the same name spared before, which was dropped meanwhile.
+        # Not what an index of the same name saved before, which was dropped meanwhile.
         since = read_log(log, datetime.fromtimestamp(created, UTC))
         measured[name] = sum(group.spared.get(name, 0.0) for group in since) / days
     return measured

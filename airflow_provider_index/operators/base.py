@@ -388,7 +388,7 @@ class SparkTableOperator(InTransaction, TableOperator):
         )
         folder = JobFolder(store, job_id)
         folder.renew_lease()
-        # Before it is there: a worker that is lost from here on leaves a trace for the next try.
+        # Before there is a job: a worker that is lost from now on leaves a trace for the next try.
         self._remember(context, submission)
         job = replace(job, detached=True, job_id=job_id, jobs_at=store.uri, deadline=deadline)
         try:
@@ -422,8 +422,8 @@ class SparkTableOperator(InTransaction, TableOperator):
     def resume_execution(self, next_method: str, next_kwargs: dict[str, Any] | None, context: Mapping[str, Any]) -> Any:
         """Resume after a deferral.
 
-        Airflow does not call :meth:`execute_complete` if the trigger failed. In this case the job is ended here, and a
-        commit that it has made counts.
+        Airflow does not call :meth:`execute_complete` if the trigger failed. In that case this method ends the job, and
+        a commit that it has made counts.
         """
         if next_method == TRIGGER_FAILED:
             self.log.error("The trigger of this task failed: %s", (next_kwargs or {}).get("error"))

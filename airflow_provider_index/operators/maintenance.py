@@ -44,7 +44,7 @@ _ROWS_IN_XCOM = 2000
 _BEGUN = "begun"
 
 TABLES_PER_TASK = 10
-"""So many tables with little work share a task of :func:`~airflow_provider_index.maintenance.index_maintenance`."""
+"""How many tables with little work share a task of :func:`~airflow_provider_index.maintenance.index_maintenance`."""
 
 SECONDS_PER_TASK = 300.0
 """Their work is estimated to take no longer together."""
@@ -175,14 +175,14 @@ class PlanMaintenanceOperator(Connected, BaseOperator):
             try:
                 write_plan(store, plan.for_table(survey, dag_id, run_id))
             except StorageError as error:
-                # What is to be done stands in XCom; only the next run knows less.
+                # What is to be done is in XCom; only the next run knows less.
                 self.log.warning("The plan for %s could not be kept below it: %s", table.name, error)
 
 
 def warehouses_of(conn_ids: Iterable[str | None]) -> dict[str, Warehouse]:
     """Return where the tables of some connections are: connection id -> warehouse.
 
-    Connections are fetched here, by the task's own thread: threads that read storage ask Airflow nothing.
+    Connections are fetched by the task's own thread: threads that read storage ask Airflow nothing.
 
     :raises InvalidInput: if there is no such connection.
     """
@@ -355,7 +355,7 @@ def _fits(table: MaintainedTable, patterns: Iterable[str]) -> str | None:
 
 
 def _is_at(table: MaintainedTable, given: str) -> bool:
-    """Tell whether a path, URI or name is that of the table, or a pattern of it."""
+    """Return whether a path, URI or name is that of the table, or a pattern of it."""
     from spark_apps.maintenance.policies import matches
     from spark_apps.storage.store import Store
 

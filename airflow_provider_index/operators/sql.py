@@ -30,7 +30,8 @@ class IndexSQLOperator(SparkTableOperator):
 
     :param sql: the statements, separated by ``;``, or the name of a ``.sql`` file.
     :param parameters: name -> value, bound to ``:name`` in the script and never read as SQL: text, numbers, booleans,
-        dates, times, ``None``. What a person or another system gives belongs here, not into the template of ``sql``.
+        dates, times, ``None``. Put what a person or another system gives into these, not into the
+        template of ``sql``.
     :param window: epoch of a stop-write window; all statements that change something must be about the table of this
         window.
     :param max_rows: the highest number of rows that a query may return to XCom; 1,000 by default. If there are more,
@@ -144,7 +145,7 @@ class IndexSQLOperator(SparkTableOperator):
         return answers
 
     def _check(self, answers: list[dict[str, Any]]) -> None:
-        """Hold what the app said against the logs: a commit counts if it stands there."""
+        """Compare what the app said with the logs: a commit counts if a log has it."""
         for answer in answers:
             receipt = answer["receipt"]
             if receipt is None or receipt["version"] is None:

@@ -82,7 +82,7 @@ class InTransaction:
     def stage_argument(self, key: str | None) -> dict[str, Any] | None:
         """Return the app's argument on the transaction; ``None`` outside of one.
 
-        :param key: tells what the stage is made of beside other stages.
+        :param key: what the stage is made of beside other stages.
         """
         if self.transaction is None:
             return None

@@ -165,7 +165,7 @@ class WriteTableOperator(SparkTableOperator):
         }
 
     def job(self, context: Mapping[str, Any], txn_id: str | None) -> Job:
-        """Return what the app is told: the arguments, and the warehouse for table names in queries."""
+        """Return the job of the app: the arguments, and the warehouse for table names in queries."""
         from msgspec.structs import replace
 
         job = super().job(context, txn_id)

@@ -20,7 +20,7 @@ class JobStatus:
     :param detail: one line for the log: an exit status, a cluster manager's word, the last line the app
         wrote.
     :param outcome: what the app answered, once it has ended and if it answers to the runner. The answer of
-        a detached app lies in its job folder, where the operator reads it.
+        a detached app is in its job folder, where the operator reads it.
     :param ui: address of Spark's own page, once the app has said where it is.
     """
 
@@ -36,7 +36,7 @@ class Runner(Protocol):
     One runner serves one app at a time. A handle is plain text without secrets. The handle of a detached runner can be
     used in another process; for ``cancel`` and ``status``, a new runner made from the same connection is enough.
 
-    :param job: what the app is told.
+    :param job: the program, its arguments and its settings.
     :param handle: what ``submit`` returned.
     """
 

@@ -1,7 +1,7 @@
 """Submits with the driver in the cluster, on YARN and on Kubernetes: ``spark-submit --deploy-mode cluster``.
 
 The driver runs on a machine that this one shares neither pipe nor disk with, so the job goes along as a file and may
-hold no secret; the driver tells how it stands through the job's folder on storage, like any detached app.
+hold no secret; the driver reports through the job's folder on storage, like any detached app.
 """
 
 from __future__ import annotations
@@ -79,13 +79,13 @@ class ClusterModeRunner(SparkSubmitRunner):
         return self._application or job.job_id or self._name
 
     def status(self, handle: str) -> JobStatus:
-        """Return that the app runs: its signs of life say how it stands, the cluster is not asked."""
+        """Return that the app runs: its signs of life say what it does, the cluster is not asked."""
         return JobStatus(True, handle)
 
     def cancel(self, handle: str) -> None:
         """Ask the cluster to end the driver.
 
-        Where it cannot be asked from here, the app ends itself: it looks every few seconds whether its job was
+        Where this host cannot ask it, the app ends itself: it looks every few seconds whether its job was
         cancelled.
         """
         if self._kubernetes:
@@ -111,7 +111,7 @@ class ClusterModeRunner(SparkSubmitRunner):
         return self._settings.master.startswith("k8s://")
 
     def _where(self, job: Job) -> tuple[Any, list[str]]:
-        """Return the apps' zip, and the program with its argument: here, or where the connection says they lie."""
+        """Return the apps' zip, and the program with its argument: those of the connection, or of this host."""
         at = self._settings.bundle
         if at is not None:
             return f"{at}/spark_apps.zip", [f"{at}/{job.program}.py", JOB_FILE]
@@ -155,7 +155,7 @@ class ClusterModeRunner(SparkSubmitRunner):
 def for_elsewhere(job: Job, settings: SparkSettings) -> Job:
     """Return the job as it goes to a driver on another machine, in a file or an argument that others may see.
 
-    Storage options in ``runner_options`` of the Spark connection stand in for those of the table's connection, for a
+    Storage options in ``runner_options`` of the Spark connection replace those of the table's connection, for a
     driver that has a role of its own where Airflow has keys.
 
     :raises InvalidInput: names every secret that it would hold.

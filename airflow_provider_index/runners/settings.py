@@ -1,7 +1,7 @@
 """Settings of Spark: the fields of a Spark connection and of an operator, brought together once.
 
 The connection is the one that Airflow's Spark provider defines (type ``spark``), so that what a team has
-set up keeps working; it is only read here, and a connection that is missing is an error, not YARN.
+set up keeps working; it is only read, and a connection that is missing is an error, not YARN.
 """
 
 from __future__ import annotations
@@ -130,7 +130,7 @@ class SparkSettings:
     def check_spoken(self, whose: str = "") -> None:
         """Refuse secrets where others can read them.
 
-        That is in what ``spark-submit`` or an executor can be told on a command line only, and in what a cluster shows.
+        That is in what ``spark-submit`` or an executor takes on a command line only, and in what a cluster shows.
 
         :param whose: names the connection.
         :raises InvalidInput: names the setting or option.
@@ -173,7 +173,7 @@ class SparkSettings:
 
     @property
     def open_conf(self) -> dict[str, str]:
-        """The settings that may stand on a command line."""
+        """The settings that may be on a command line."""
         for_executors = {_FOR_EXECUTORS + name: value for name, value in self.environment.items()}
         return {**for_executors, **{key: value for key, value in self.conf.items() if not holds_secret(key, value)}}
 

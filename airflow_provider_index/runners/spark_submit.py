@@ -3,11 +3,11 @@
 The group is what makes an end certain: ``spark-submit``, its JVM and the Python driver are one group, so
 that killing leaves nobody behind. The job reaches the driver through a named pipe in a private folder,
 never on the command line, in the environment or on disk; and since only the task holds the pipe's other
-side, the kernel tells the driver when the task is gone, whichever way it went.
+side, the driver learns from the kernel when the task is gone, whichever way it went.
 
 A detached driver stays on the worker's host when the task has left: ``submit`` returns once it has read its job. From
-then on it reports on storage, and stops when it is told so there. The handle names host, process group and start, so
-that who cancels on the same host ends the processes as well.
+then on it reports on storage, and stops when its job is cancelled there. The handle names host, process group and
+start, so that who cancels on the same host ends the processes as well.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ def started_at(pid: int) -> str | None:
     ``None`` if there is no such process, or where the system does not show it.
     """
     try:
-        # The name stands in brackets and may hold anything; behind it the fields are plain.
+        # The name is in brackets and may hold anything; behind it the fields are plain.
         fields = (_PROC / str(pid) / "stat").read_text().rpartition(")")[2].split()
     except OSError:
         return None
@@ -168,7 +168,7 @@ class SparkSubmitRunner:
     def submit(self, job: Job) -> str:
         """Start ``spark-submit`` and return the id of its process group.
 
-        :param job: what the app is told.
+        :param job: the program, its arguments and its settings.
         :raises SparkMissing: there is no ``spark-submit`` or no Java.
         """
         process = self._launch(job, None, subprocess.PIPE)
@@ -176,7 +176,7 @@ class SparkSubmitRunner:
         return str(process.pid)
 
     def status(self, handle: str) -> JobStatus:
-        """Ask whether ``spark-submit`` has ended. A task whose supervisor died ends its app here.
+        """Ask whether ``spark-submit`` has ended. A task whose supervisor died ends its app.
 
         :param handle: what ``submit`` returned.
         :returns: whether it runs, and how it ended.
@@ -339,7 +339,7 @@ class SparkSubmitRunner:
         self._threads.append(thread)
 
     def _hand_over(self, pipe: int, line: bytes) -> None:
-        # A pipe holds 64 KB; a longer job waits here until the driver reads, or until nobody will.
+        # A pipe holds 64 KB; a longer job waits until the driver reads, or until nobody will.
         view = memoryview(line)
         while view and self._process is not None and self._process.poll() is None:
             with contextlib.suppress(BlockingIOError):
@@ -400,7 +400,7 @@ _LAST_BYTES = 16_384
 
 
 class Handle(msgspec.Struct, frozen=True):
-    """Location of a driver: ``started`` tells its process group from a later one of that number."""
+    """Location of a driver: ``started`` distinguishes its process group from a later one of that number."""
 
     host: str
     pid: int
@@ -509,7 +509,7 @@ def last_lines(path: str | os.PathLike[str]) -> str:
 
 
 def last_lines_of(handle: str) -> str:
-    """Return what to show of a driver that failed: where its log is, and its end, if that can be read here."""
+    """Return what to show of a driver that failed: where its log is, and its end, if that can be read on this host."""
     try:
         where = _read(handle)
     except msgspec.MsgspecError:
@@ -540,7 +540,7 @@ def _is_there(where: Handle) -> bool:
 def _remove_old(folder: Path) -> None:
     """Remove old logs of drivers, and the folders in which they worked.
 
-    What does not carry their mark is another program's, though it lies in the same folder.
+    What does not carry their mark is another program's, though it is in the same folder.
     """
     before = time.time() - KEPT_DAYS * 86_400
     for entry in folder.glob(f"*{_MARK}"):

@@ -1,8 +1,8 @@
 """Runs the apps by any other Airflow operator: Livy, EMR, Databricks, Dataproc, or one of a team's own.
 
 All that is needed is a function that makes the operator from the program's address, the zip's, and the arguments. How
-the job stands is read from its folder on storage, and what it did from the table's timeline; the other system is asked
-for nothing.
+the job is doing is read from its folder on storage, and what it did from the table's timeline; the other system is
+asked for nothing.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class WrappingRunner:
         try:
             returned = operator.execute(context=context)
         except TaskDeferred:
-            # It has submitted; waiting is done here, by the job's signs of life.
+            # It has submitted; the task waits itself, by the job's signs of life.
             returned = None
         except LakeIndexError:
             raise
@@ -75,7 +75,7 @@ class WrappingRunner:
         return "" if returned is None else str(returned)
 
     def status(self, handle: str) -> JobStatus:
-        """Return that the app runs: its signs of life say how it stands, the other system is not asked.
+        """Return that the app runs: its signs of life say what it does, the other system is not asked.
 
         :param handle: what ``submit`` returned.
         """
@@ -101,7 +101,7 @@ class WrappingRunner:
                 "The Spark connection does not say where the apps lie.",
                 hint='Run python -m spark_apps bundle --to URI, and put {"bundle": …} into the connection\'s extra.',
             )
-        # The installed package tells whether there is such a program, before another system does.
+        # The installed package knows whether there is such a program, before another system does.
         make_bundle().program(job.program)
         return f"{at}/{job.program}.py", f"{at}/spark_apps.zip"
 

@@ -2,7 +2,7 @@
 
 There are a lake for one test, a whole Airflow on this machine, a small client to drive it, and a Spark Connect server.
 
-Nothing here is imported by the operators; it may be used from tests, from demos and from a notebook.
+The operators import nothing of it; it may be used from tests, from demos and from a notebook.
 """
 
 from __future__ import annotations

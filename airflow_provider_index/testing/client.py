@@ -57,7 +57,7 @@ class AirflowClient:
         self._http.close()
 
     def login(self) -> str:
-        """Fetch a token, use it from here on, and return it."""
+        """Fetch a token, use it from now on, and return it."""
         answer = self._http.post("/auth/token", json=self._login)
         answer.raise_for_status()
         token: str = answer.json()["access_token"]
@@ -133,7 +133,7 @@ class AirflowClient:
         return state
 
     def task_instances(self, dag_id: str, run_id: str) -> list[dict[str, Any]]:
-        """Return the task instances of a run, as the API tells of them."""
+        """Return the task instances of a run, as the API describes them."""
         rows: list[dict[str, Any]] = self.get(f"dags/{dag_id}/dagRuns/{_part(run_id)}/taskInstances", limit=1000)[
             "task_instances"
         ]

@@ -31,7 +31,7 @@ class ConnectServerDidNotStart(RuntimeError):
 
 
 class LocalConnectServer(LocalServer):
-    """Starts a Spark Connect server, tells how to reach it, stops it.
+    """Starts a Spark Connect server, says how to reach it, stops it.
 
     ::
 
@@ -41,7 +41,7 @@ class LocalConnectServer(LocalServer):
                 airflow.client.run("nightly")
 
     :param conf: Spark settings of the server, over :data:`~airflow_provider_index.testing.lake.SPARK_CONF`. A session
-        can change those of SQL alone; extensions, catalogs' jars and memory are set here.
+        can change those of SQL alone; extensions, catalogs' jars and memory are set by these.
     :param master: where it runs; the number in ``local[2]`` is how many tasks of Spark run at once, for all sessions.
     :param memory: of its JVM.
     :param token: what a client has to bring.
@@ -66,7 +66,7 @@ class LocalConnectServer(LocalServer):
             # Unlike an app's, this JVM lives for minutes: the first compiler's own 48 MB of code would be full.
             "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=256m",
             "spark.connect.grpc.binding.address": _LOOPBACK,
-            # Any that is free; the log tells which.
+            # Any that is free; the log says which.
             "spark.connect.grpc.binding.port": "0",
             "spark.sql.warehouse.dir": str(self.home / "warehouse"),
             "spark.local.dir": str(self.home / "local"),

@@ -171,11 +171,11 @@ def temporary_lake(
 
     :param dags: folder of the DAG files. ``dag.test()`` finds a DAG only in a folder that Airflow knows.
     :param table_conn_id: the connection of tables that the DAGs name; it leads to the empty warehouse.
-    :param spark_conn_id: the Spark connection that they name; it is ``local[2]`` here.
+    :param spark_conn_id: the Spark connection that they name; it is ``local[2]`` in the lake.
     :param spark_conf: settings over :data:`SPARK_CONF`.
     :param connections: more connections, id -> fields.
     :param variables: Airflow Variables.
-    :param config: ``section__key`` -> value, over what is set here.
+    :param config: ``section__key`` -> value, over the settings of the lake.
     """
     with tempfile.TemporaryDirectory(prefix="lake-", ignore_cleanup_errors=True) as folder:
         home, warehouse = Path(folder) / "airflow", Path(folder) / "warehouse"

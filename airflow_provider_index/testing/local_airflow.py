@@ -47,7 +47,7 @@ class LocalAirflow(LocalServer):
     :param dags: folder of DAG files, or one of them.
     :param connections: connection id -> fields (``conn_type``, ``host``, ``extra`` …) or a connection URI.
     :param variables: Airflow Variables.
-    :param config: ``section__key`` -> value, over what is set here: ``{"core__parallelism": "2"}``.
+    :param config: ``section__key`` -> value, over the settings of this class: ``{"core__parallelism": "2"}``.
     :param env: environment variables for all of it.
     :param home: AIRFLOW_HOME; a temporary one, removed at the end, unless given.
     :param parallelism: how many tasks may run at once. Each costs a process.

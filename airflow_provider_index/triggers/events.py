@@ -250,7 +250,7 @@ class _Settling:
         if sent:
             self._sent_at = time.monotonic()
         elif self._waiting and self._waiting[-1][0] == self._sent_at:
-            self._waiting.pop()  # nothing was sent between the two: the newer stands for both
+            self._waiting.pop()  # nothing was sent between the two: the newer one counts for both
         self._waiting.append((self._sent_at, mark))
 
     def newest(self) -> Any:

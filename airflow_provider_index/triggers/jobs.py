@@ -52,7 +52,7 @@ class JobTrigger(SerializesArguments, BaseTrigger):
         return {**super().serialized_arguments(), "submission": self.submission.to_dict()}
 
     async def run(self) -> AsyncIterator[TriggerEvent]:
-        """Wait for the end of the job, and tell of it once."""
+        """Wait for the end of the job, and report it once."""
         try:
             async for event in self._events():
                 yield event

@@ -176,7 +176,7 @@ def sooner_at_first(longest: float, waited: float) -> float:
 
 
 def load_watched(store: Store) -> Timeline:
-    """Return a table's log, for later looks that tell whether it is still this one.
+    """Return a table's log, for later looks that find out whether it is still this one.
 
     :raises TableNotFound: :raises LogVanished:
     """

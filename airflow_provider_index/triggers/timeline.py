@@ -85,7 +85,7 @@ class TimelineTrigger(SerializesArguments, BaseTrigger):
 def _refresh(timeline: Timeline) -> Timeline:
     """Refresh a timeline once for all triggers that wait, which then check it in memory.
 
-    :raises StorageUnavailable: the log was deleted; it is opened anew, which tells whether there is one again.
+    :raises StorageUnavailable: the log was deleted; it is opened anew, which shows whether there is one again.
     """
     if timeline.is_replaced():
         raise StorageUnavailable(f"The log of {timeline.store.uri} was deleted, or deleted and begun anew.")

@@ -1,4 +1,4 @@
-"""Commits as the page draws and lists them: what kind of work each was, what it added and removed, if it stands."""
+"""Commits as the page draws and lists them: the kind of work, what was added and removed, whether it is in effect."""
 
 from __future__ import annotations
 

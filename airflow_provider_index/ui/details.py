@@ -42,7 +42,7 @@ COMMITS_A_PAGE = 60
 PARTITIONS_A_PAGE = 24
 MOST_TRANSACTIONS = 50
 UPKEEP_COMMITS = 120
-"""So many of the newest commits are looked through for what was written to indexes."""
+"""How many of the newest commits are searched for what was written to indexes."""
 DETAIL_SECONDS = 12.0
 """How long the page of a table waits for its store."""
 ADVICE_SECONDS = 45.0
@@ -143,7 +143,7 @@ def read_detail(lake: Lake, name: str, query: DetailQuery, many: Readers) -> Det
 
     :param name: location or name of it.
     :param many: threads on which commits are read, many at once.
-    :raises InvalidName: if it lies outside the warehouse. :raises TableNotFound: :raises LogDamaged:
+    :raises InvalidName: if it is outside the warehouse. :raises TableNotFound: :raises LogDamaged:
     :raises StorageUnavailable:
     """
     table, store = lake.find(name)
@@ -193,7 +193,7 @@ def _advice(lake: Lake, table: TableName, state: State, query: DetailQuery) -> t
     if not query.advice or state.definition is None:
         return None, ""
     if state.definition.source is not None:
-        # Its files lie where its log says, which this server opens nothing by.
+        # Its log says where its files are, and this server opens nothing by it.
         return None, "It is a registered source, whose files this server does not read. Use AdviseIndexesOperator."
     try:
         opened = TableStoreHook(lake.conn_id).open(table.location)
@@ -203,7 +203,7 @@ def _advice(lake: Lake, table: TableName, state: State, query: DetailQuery) -> t
 
 
 def _worth(lake: Lake, timeline: Timeline, state: State, many: Readers) -> tuple[Worth | None, str]:
-    """Return what the indexes of a table were worth to its queries if it keeps a query log, or why that is not told."""
+    """Return what the indexes of a table were worth to its queries if it keeps a query log, or why that is unknown."""
     try:
         return worth_of(timeline, state, lambda read, of: together(many, [partial(read, one) for one in of])), ""
     except LakeIndexError as error:

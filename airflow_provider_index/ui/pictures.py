@@ -1,7 +1,7 @@
-"""Geometry of the page's pictures: where a mark of the log, a bucket's bar, an index's day stands. Templates draw them.
+"""Geometry of the page's pictures: marks of the log, bars of buckets, days of an index. Templates draw them.
 
-Lengths are in the units of the picture's own ``viewBox``. Nothing here knows a colour: a mark's class and its shape say
-what it is.
+Lengths are in the units of the picture's own ``viewBox``. No colour is known: a mark's class and its shape say what
+it is.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ BARS = 56.0
 LANE = 22.0
 AXIS = 30.0
 FEWEST = 36
-"""So many commits have room at least: a short log is not blown up."""
+"""How many commits have room at least: a short log is not blown up."""
 
 _BUCKETS_DRAWN = 128
 _BUCKETS_HEIGHT = 44.0
@@ -205,7 +205,7 @@ def _title(partition: PartitionStatistics) -> str:
 
 @dataclass(frozen=True)
 class WorthPicture:
-    """The bytes that an index spared queries, day by day, as a line from left to right, newest right.
+    """The bytes that an index saved queries, day by day, as a line from left to right, newest right.
 
     :param points: of the line, as SVG has them. :param most: bytes of the best day.
     """
@@ -218,11 +218,11 @@ class WorthPicture:
 
 
 def worth_picture(days: Sequence[float]) -> WorthPicture:
-    """Draw what was spared on each day, oldest first; the best day reaches the top."""
+    """Draw what was saved on each day, oldest first; the best day reaches the top."""
     width, height = 240.0, _BUCKETS_HEIGHT
     most = max(days, default=0.0)
     step = width / max(len(days) - 1, 1)
-    tops = (height - (height - 2) * spared / most if most else height for spared in days)
+    tops = (height - (height - 2) * saved / most if most else height for saved in days)
     points = " ".join(f"{number * step:.1f},{top:.1f}" for number, top in enumerate(tops))
-    title = f"Spared on each of {plural(len(days), 'day')}: at most {size(most)}, {size(days[-1] if days else 0)} today"
+    title = f"Saved on each of {plural(len(days), 'day')}: at most {size(most)}, {size(days[-1] if days else 0)} today"
     return WorthPicture(points, width, height + 1, most, title)

@@ -40,7 +40,7 @@ class PageApp:
 
 
 def page_path() -> str:
-    """Return path of the page as a browser sees it, with the path that the API server itself may stand below."""
+    """Return the path of the page as a browser sees it, with the path below which the API server itself may be."""
     return urlsplit(conf.get("api", "base_url", fallback="") or "").path.rstrip("/") + PREFIX
 
 

@@ -113,7 +113,7 @@ class TableName:
 
     :param name: in the warehouse (``db.table``); of another its folder's.
     :param location: that of the log.
-    :param outside: whether it lies outside of the warehouse, in the connection's list.
+    :param outside: whether it is outside of the warehouse, in the connection's list.
     """
 
     name: str
@@ -179,7 +179,7 @@ class Lake:
     def find(self, table: str) -> tuple[TableName, Store]:
         """Return a table by the location or name that a request gives, and the store of its log.
 
-        :raises InvalidName: if it lies neither below the warehouse nor in the list.
+        :raises InvalidName: if it is neither below the warehouse nor in the list.
         :raises TableNotFound: if there is none.
         """
         for location in self._listed_at(table):
@@ -301,10 +301,10 @@ class Lake:
 
 
 def _log_locations(address: str) -> list[str]:
-    """Return where the log of a table at an address can be: there, or where that of a source stands by rule."""
+    """Return where the log of a table at an address can be: there, or where that of a source is by rule."""
     try:
         return [address, locate(address).default_log()]
-    except InvalidInput:  # it lies in no folder that a log could stand in
+    except InvalidInput:  # it is in no folder that could hold a log
         return [address]
 
 

@@ -1,6 +1,6 @@
 """The end of the demo: advice on indexes from what was asked of the table, followed, and what it saved.
 
-The table keeps a log of its queries since it was made. Some more are asked here, of which no index knows anything.
+The table keeps a log of its queries since it was made. Some more are asked now, of which no index knows anything.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def follow_advice(console: Console, spark: SparkSession, table: IndexedTable, fl
         console.print(f"  No index is advised: {verdicts.mark(False)}.")
         return False
     best = max(creates, key=lambda proposal: proposal.spared_a_day)
-    console.print("  What spares most is done; the rest is a person's to decide.")
+    console.print("  What saves most is done; the rest is a person's to decide.")
     console.print(f"  [green]→[/] {best.statement};", soft_wrap=True)
     sql.run(spark, best.statement or "")
     followed = IndexedTable.load(spark, table.uri)

@@ -85,8 +85,8 @@ def check_table(console: Console, story: Story, expected: Expected, flights: pd.
     left = data.left(flights)
 
     grid = Table("", "in the table", "in the raw data", "")
-    for name, (here, there) in _counted(table.read(), expected, left).items():
-        grid.add_row(name, f"{here:,}", f"{there:,}", verdicts.mark(here == there))
+    for name, (in_table, in_raw) in _counted(table.read(), expected, left).items():
+        grid.add_row(name, f"{in_table:,}", f"{in_raw:,}", verdicts.mark(in_table == in_raw))
     console.print(grid)
 
     grid = Table("", "where", "index", "files read", "skipped", "rows", "in the raw data", "")
@@ -151,7 +151,7 @@ def _counted(rows: DataFrame, expected: Expected, left: pd.DataFrame) -> Mapping
         "sum of arr_delay": (int(answer["arr_delay"].sum()), expected.sum_of_arr_delay),
         "sum of air_time": (int(answer["air_time"].sum()), expected.sum_of_air_time),
         "planes": (int(answer["tailnum"].nunique()), expected.planes),
-        "rows that stand on one side only, all columns compared": (only_in_one(answer, left), 0),
+        "rows that are on one side only, all columns compared": (only_in_one(answer, left), 0),
     }
 
 

@@ -50,7 +50,7 @@ class Story:
 
     @property
     def location(self) -> Path:
-        """Where the table of flights lies."""
+        """The folder of the table of flights."""
         return self.warehouse / "demo" / "flights"
 
     def table(self, after: str | None = None) -> IndexedTable:
@@ -186,7 +186,7 @@ def _stated(story: Story) -> str:
 
 
 def _registered(story: Story) -> str:
-    return "neither table was written to: log and index stand beside each, in _indexes."
+    return "neither table was written to: log and index are beside each, in _indexes."
 
 
 def rows_of(table: IndexedTable) -> int:

@@ -87,12 +87,12 @@ QUESTIONS = (
         "by_number", "covering", ("carrier", "flight"), ("time_hour", "tailnum", "origin", "dest", "dep_delay"),
     ),
 )  # fmt: skip
-"""``{id}`` stands for the id of some flight of 1999."""
+"""``{id}`` is replaced by the id of some flight of 1999."""
 
 
 def show(console: Console, spark: SparkSession, flights: pd.DataFrame, folder: Path) -> bool:
     """Make the table, build the indexes, ask, and print it all; return whether every answer is right and fast."""
-    # Log and indexes of an earlier run lie beside its files.
+    # Log and indexes of an earlier run are beside its files.
     shutil.rmtree(folder, ignore_errors=True)
     folder = folder / "flights"
     seconds, rows = _clock(lambda: write(flights, folder))

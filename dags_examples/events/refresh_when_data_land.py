@@ -2,7 +2,7 @@
 
 `refresh_orders` begins with every commit that changes rows of `shop.orders`: a watcher in the triggerer looks at the
 table's log. `refresh_trips` begins when the files of `landing.trips` have changed, a registered source that others
-write. `tell_of_orders` begins when the refreshed index is there, and tells which commits it was about.
+write. `announce_orders` begins when the refreshed index is there, and logs which commits it was about.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ with DAG("refresh_orders", schedule=[ORDERS], max_active_runs=1, tags=["events"]
 with DAG("refresh_trips", schedule=[TRIPS], max_active_runs=1, tags=["events"], doc_md=__doc__):
     IncrementalRefreshOperator(task_id="refresh", table="landing.trips", index="by_city")
 
-with DAG("tell_of_orders", schedule=[BY_CITY], max_active_runs=1, tags=["events"], doc_md=__doc__):
+with DAG("announce_orders", schedule=[BY_CITY], max_active_runs=1, tags=["events"], doc_md=__doc__):
 
     @task(inlets=[BY_CITY])
     def log_commits() -> list[dict]:

@@ -1,5 +1,5 @@
-"""The nightly upkeep: folds the day's small files into large ones, in the table and in its indexes, tells the
-indexes that address files of the new ones, and verifies all of them.
+"""The nightly upkeep: folds the day's small files into large ones, in the table and in its indexes, refreshes
+the indexes that address files, and verifies all of them.
 
 Readers and writers go on meanwhile. A verification that finds a difference fails its task and says which.
 """

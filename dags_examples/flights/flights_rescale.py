@@ -34,7 +34,7 @@ with DAG(
     plan = BucketRescaleOperator(task_id="plan", table=TABLE, plan_only=True, **RULES)
     with stop_write_window("quiet", table=TABLE, seconds=1800, patience=120) as window:
         rescale = BucketRescaleOperator(task_id="rescale", table=TABLE, window=window.epoch, **RULES)
-        # Indexes that speak of files are told of the new ones.
+        # Indexes that address files take the new ones in.
         refresh = IncrementalRefreshOperator.partial(task_id="refresh_index", table=TABLE, window=window.epoch).expand(
             index=["by_route", "by_delay"]
         )

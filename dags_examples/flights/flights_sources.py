@@ -1,6 +1,6 @@
 """Indexes on tables that others write: the same flights as a Delta and as an Iceberg table.
 
-Neither is touched; log and indexes stand beside them, in a folder ``_indexes``. Refreshing is what a nightly run does:
+Neither is touched; log and indexes are beside them, in a folder ``_indexes``. Refreshing is what a nightly run does:
 it looks at the source's own log for files that came or went, and does nothing where there are none.
 """
 
@@ -13,8 +13,8 @@ from airflow_provider_index.operators import BuildIndexOperator, IncrementalRefr
 COPIES = "{{ var.value.flights_copies }}"
 SOURCES = {
     "delta": {},
-    # Only its catalog knows which state of an Iceberg table is the newest. What is said here of the catalog goes into
-    # the log, and is taken from there because the connection's source_roots hold its address.
+    # Only its catalog knows which state of an Iceberg table is the newest. The options of the catalog go into
+    # the log, and are taken from there because the connection's source_roots hold its address.
     "iceberg": {
         "catalog": "demo",
         "identifier": "demo.flights",

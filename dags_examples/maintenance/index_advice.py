@@ -1,8 +1,8 @@
 """Each week advice on a table's indexes, a picture, a person's approval, the work; two weeks later a measurement.
 
 The table keeps a query log (property `query_log`: `on` or `sampled`). Look at the task `approve`: it shows what each
-index would spare and cost, and the statements. Until a person approves, nothing is changed. Two weeks later `measure`
-compares what the new indexes spared with what was promised, and those that spared less than half of it are dropped.
+index would save and cost, and the statements. Until a person approves, nothing is changed. Two weeks later `measure`
+compares what the new indexes saved with what was promised, and those that saved less than half of it are dropped.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Each week a report on tables by e-mail: how they are, and what their indexes spared the queries.
+"""Each week a report on tables by e-mail: how they are, and what their indexes saved the queries.
 
 Airflow's own notifier sends it, by the connection `smtp_default`. For a chat, use the notifier of its provider with the
 task's XCom `text`, which is in Slack's markup:

@@ -1,6 +1,6 @@
 """Waits for the day's orders, and for the index over them, before it reads: five sensors that leave their slot.
 
-Whoever writes the orders need not be known here, nor by which DAG: the commit in the table's log is what counts.
+This DAG need not know who writes the orders, nor by which DAG: the commit in the table's log is what counts.
 """
 
 from __future__ import annotations

@@ -80,8 +80,8 @@ def test_given_data_that_land_when_a_watcher_sees_the_commit_then_the_index_is_r
     assert timeline.head.indexes["by_city"].lag == {}
     assert [commit.operation for commit in timeline.commits()][-1] == "refresh_index"
 
-    reader = lake.client.wait("tell_of_orders", first_run(lake, "tell_of_orders"), timeout=120)
-    (commit,) = lake.client.xcom("tell_of_orders", reader.run_id, "log_commits")
+    reader = lake.client.wait("announce_orders", first_run(lake, "announce_orders"), timeout=120)
+    (commit,) = lake.client.xcom("announce_orders", reader.run_id, "log_commits")
     assert (commit["operation"], commit["index"], commit["version"]) == ("refresh_index", "by_city", 2)
 
     # The refresh was a commit too, and started nothing; what the watcher has seen is kept over its restart.

@@ -74,12 +74,12 @@ def test_given_tables_then_those_to_look_at_come_first_each_with_what_its_indexe
     assert re.search(r'<td align="right">42</td><td align="right">30</td><td align="right">30.0 GB</td>', html)
     text = pushed["text"]
     assert text.startswith(
-        "*2 tables: 1 needs a look, 1 could not be looked at.* Their indexes spared queries 30.0 GB.\n"
+        "*2 tables: 1 needs a look, 1 could not be looked at.* Their indexes saved queries 30.0 GB.\n"
     )
     assert "window of &lt;b&gt;ann's&lt;/b&gt; {{ 6 * 7 }} is " in text
     assert (
         "• `by_city` (secondary), " in text
-        and ": asked by 42, used by 30, spared 30.0 GB; not used for &lt;i&gt;" in text
+        and ": asked by 42, used by 30, saved 30.0 GB; not used for &lt;i&gt;" in text
     )
     assert "Not looked at: other.gone. " in text and "other.left" not in text + html
 

@@ -59,7 +59,7 @@ def test_given_a_query_log_then_each_index_shows_its_queries_what_it_spared_and_
 
     assert "Upkeep 2.0 MB written by 1 of the last 2 commits" in card
     assert f"Asked by 42 of 132 queries in {DAYS} days Used by 30 Not used 12× &lt;b&gt;no_gain&lt;/b&gt;" in card
-    assert "Spared 30.0 GB" in card and "at most 30.0 GB" in card
+    assert "Saved 30.0 GB" in card and "at most 30.0 GB" in card
     assert html.count("<polyline") == 2 and "<b>" not in html and "gone" not in card
     assert "12× no_keys" in words(html)
 
