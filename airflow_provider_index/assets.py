@@ -100,6 +100,10 @@ def parse_uri(uri: str) -> AssetAddress:
 def table_asset(table: str, *, table_conn_id: str | None = None, name: str | None = None, **fields: Any) -> Asset:
     """Return the asset of a table.
 
+    ::
+
+        orders = table_asset("shop.orders", table_conn_id="lake", name="orders", group="shop")
+
     :param table: as operators take it: URI, absolute path, or name below the connection's warehouse.
     :param table_conn_id: the connection, for a name; the default one if not given.
     :param name: what people see; the URI by default. Events that come by an alias go to the default name only.
@@ -113,6 +117,10 @@ def index_asset(
     table: str, index: str, *, table_conn_id: str | None = None, name: str | None = None, **fields: Any
 ) -> Asset:
     """Return the asset of one index of a table; see :func:`table_asset`.
+
+    ::
+
+        by_city = index_asset("shop.orders", "by_city", table_conn_id="lake")
 
     :param table_conn_id: and ``name``, ``fields``: as of :func:`table_asset`.
     """

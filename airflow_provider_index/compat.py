@@ -130,6 +130,7 @@ async def left_by_its_task(task_instance: Any) -> bool:
 
 
 _ROLE = re.compile(r":\w+:`~?(?:[^`<]*\.)?([^`.]+)`")
+_CODE_FOLLOWS = re.compile(r"^(?:::|\.\. code-block:: \w+)\n", re.MULTILINE)
 _PARAMETER = re.compile(r"\s*:param (\w+):\s*")
 _GIVEN = ("doc", "doc_md", "doc_rst", "doc_json", "doc_yaml")
 
@@ -158,7 +159,7 @@ def markdown_of(kind: type) -> str:
         parameters = {**parameters, **{name: text for name, text in _split(one)[1].items() if name not in parameters}}
     lines = [f"- `{name}`: {meaning}" for name, meaning in parameters.items()]
     whole = "\n\n".join([f"**{kind.__name__}**: {text}", *(["\n".join(lines)] if lines else [])])
-    return _ROLE.sub(r"`\1`", whole).replace("``", "`")
+    return _CODE_FOLLOWS.sub("", _ROLE.sub(r"`\1`", whole)).replace("``", "`")
 
 
 def _split(kind: type) -> tuple[str, Mapping[str, str]]:

@@ -181,6 +181,11 @@ class TableStoreHook(BaseHook):
     ) -> OpenTable:
         """Open a table, or the source registered there, to read its rows in this process, without Spark.
 
+        ::
+
+            orders = TableStoreHook("lake").open("shop.orders", as_of="2026-11-20T00:00Z")
+            rows = orders.read(where="city = 'sfo'", columns=["id"])
+
         :param version: and ``as_of`` and ``time_zone``: as of :func:`spark_apps.open_table`.
         :raises TableNotFound: :raises VersionNotFound: :raises SnapshotExpired:
         """

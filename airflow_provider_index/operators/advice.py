@@ -34,6 +34,10 @@ class AdviseIndexesOperator(TableOperator):
     The table keeps that log where its property ``query_log`` is ``on`` or ``sampled``. Where nothing would change, the
     task is skipped.
 
+    ::
+
+        AdviseIndexesOperator(task_id="advise", table="shop.orders", budget_bytes="5GB", budget_minutes=20)
+
     :param budget_bytes: that all indexes of the table may hold, such as ``5GB``; a third of the table by default.
     :param budget_minutes: of upkeep a day; without a limit by default.
     :param judge_after_days: an index is not proposed to be dropped before it has been there for this many days.
@@ -92,6 +96,15 @@ class MeasureAdviceOperator(TableOperator):
 
     An index that saved its queries less than a part of that is to be taken back. One that cannot be measured, for
     nothing was asked since or the table keeps no query log, stays. Skips where none is to be taken back.
+
+    ::
+
+        MeasureAdviceOperator(
+            task_id="measure",
+            table="shop.orders",
+            promised="{{ ti.xcom_pull(task_ids='advise', key='promised') }}",
+            least=0.5,
+        )
 
     :param promised: index -> bytes a day, as :class:`AdviseIndexesOperator` returned them.
     :param least: which part of what was promised an index has to save to stay.

@@ -18,6 +18,12 @@ class PreviewErasureOperator(TableOperator):
     rows and files of the newest version. It may hold what can be decided from the values of columns; comments, and
     conditions that only Spark can evaluate, are refused.
 
+    ::
+
+        PreviewErasureOperator(
+            task_id="preview", table="shop.orders", where="rider = '{{ params.rider }}'", table_conn_id="lake"
+        )
+
     :param where: a SQL predicate on the table, the same as for the ``WriteTableOperator`` that deletes.
 
     Returns ``rows``, ``files`` and ``version``. Pushes two more XCom keys: ``markdown`` (for the body of an

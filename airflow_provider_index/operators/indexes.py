@@ -23,6 +23,12 @@ if TYPE_CHECKING:
 class BuildIndexOperator(IndexOperator):
     """Builds an index over the table while writers go on; it also covers what they commit meanwhile.
 
+    ::
+
+        BuildIndexOperator(
+            task_id="build", table="shop.orders", index="by_city", kind="secondary", columns=["city"], deferred=True
+        )
+
     :param kind: ``record``, ``secondary`` …
     :param columns: the indexed columns, in order; not for a ``record`` index.
     :param included: columns that the index carries besides, for kinds that can: ``{"include": […], "exclude": […]}``.
@@ -52,6 +58,12 @@ class BuildIndexOperator(IndexOperator):
 
 class IncrementalRefreshOperator(IndexOperator):
     """Brings an index up to date with its table.
+
+    ::
+
+        IncrementalRefreshOperator(
+            task_id="refresh", table="shop.orders", index="by_city", partitions=["dt=2026-11-11"]
+        )
 
     :param mode: ``incremental`` reads only what is not covered, ``full`` builds the index again, ``quick`` only
         records what has changed.
@@ -83,6 +95,10 @@ RefreshIndexOperator = IncrementalRefreshOperator
 
 class VerifyIndexOperator(SparkTableOperator):
     """Compares indexes with a full scan of the table, and fails if one differs, or rebuilds it.
+
+    ::
+
+        VerifyIndexOperator(task_id="verify", table="shop.orders", index=["by_city", "by_day"], repair=True)
 
     :param index: one name, several, or ``None`` for all indexes of the table.
     :param fail: fail the task if an index differs; otherwise only report it.
@@ -126,6 +142,10 @@ class VerifyIndexOperator(SparkTableOperator):
 
 class DropIndexOperator(IndexOperator):
     """Drops an index; the next cleaning deletes its files.
+
+    ::
+
+        DropIndexOperator(task_id="drop", table="shop.orders", index="by_city", if_exists=True)
 
     :param if_exists: an index that does not exist is not an error.
     """

@@ -63,6 +63,10 @@ class PlanMaintenanceOperator(Connected, BaseOperator):
     The run's params restrict it: ``tables`` and ``skip`` (patterns), ``budget_minutes``, ``budget_bytes``,
     ``plan_only``.
 
+    ::
+
+        PlanMaintenanceOperator(task_id="plan", config=read_config(["shop.*"]), tables_at_once=2, tables_per_task=10)
+
     :param config: what to maintain, as :func:`~spark_apps.maintenance.policies.read_config` returns it.
     :param spark_conn_id: for tables whose entry names no other connection.
     :param tables_at_once: how many tasks work on tables at the same time.
@@ -201,6 +205,12 @@ class MaintainTableOperator(SparkTableOperator):
     Each piece of work is a commit of its own in its table. If one piece fails, the others are still done, and a retry
     does only what is left. Work that would begin after ``until``, or that gives way to a writer with a window, is left
     to the next plan.
+
+    ::
+
+        MaintainTableOperator.partial(task_id="maintain", conf={"spark.executor.cores": 4}, retries=4).expand_kwargs(
+            plan.output
+        )
 
     :param steps: as :class:`PlanMaintenanceOperator` returns them.
     :param until: seconds since 1970, after which no work is begun.

@@ -20,6 +20,10 @@ from spark_apps.storage.errors import InvalidInput
 class PreviewRescaleOperator(TableOperator):
     """Draws the plan of a :class:`BucketRescaleOperator`; skips the downstream tasks if nothing would change.
 
+    ::
+
+        PreviewRescaleOperator(task_id="show", table="shop.orders", plan=plan.output)
+
     :param plan: what that operator returned with ``plan_only``.
 
     Pushes three XCom keys: ``markdown`` (for the body of an ``ApprovalOperator``), ``svg`` (the same as a picture),
@@ -61,6 +65,12 @@ class BucketRescaleOperator(SparkTableOperator):
     Partitions that already have this count are left alone. Without ``window``, the app opens a stop-write window over
     the partitions that it rewrites, and closes it; with ``window``, it works inside that window. Without ``buckets``,
     ``bucket_expressions``, ``add`` and ``rollback``, the partitions get the counts of the current rules.
+
+    ::
+
+        BucketRescaleOperator(
+            task_id="plan", table="shop.orders", buckets=8, bucket_expressions="dt=2026-11-11,64", plan_only=True
+        )
 
     :param buckets: the count if no rule matches; by default it does not change.
     :param bucket_rule: the engine that reads the expressions: ``regex`` (the default), ``range``, or one of your own.

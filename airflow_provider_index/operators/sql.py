@@ -28,6 +28,15 @@ class IndexSQLOperator(SparkTableOperator):
     The script is parsed before Spark is started; a mistake in it fails the task at once, with line and column. A retry
     continues after the last statement that was committed. Tables are named below the warehouse of the connection.
 
+    ::
+
+        IndexSQLOperator(
+            task_id="forget",
+            sql="DELETE FROM shop.orders WHERE rider = :rider; REFRESH INDEX by_city ON shop.orders",
+            parameters={"rider": "{{ params.rider }}"},
+            table_conn_id="lake",
+        )
+
     :param sql: the statements, separated by ``;``, or the name of a ``.sql`` file.
     :param parameters: name -> value, bound to ``:name`` in the script and never read as SQL: text, numbers, booleans,
         dates, times, ``None``. Put what a person or another system gives into these, not into the

@@ -24,6 +24,10 @@ _MODE = required(choice("quick", "full"))
 class CompactTableOperator(SparkTableOperator):
     """Compacts the table's own file groups.
 
+    ::
+
+        CompactTableOperator(task_id="compact", table="shop.orders", mode="full", conf={"spark.executor.cores": 4})
+
     :param mode: ``quick`` compacts the file groups for which it pays, ``full`` all groups with deltas.
     """
 
@@ -41,6 +45,10 @@ class CompactTableOperator(SparkTableOperator):
 class CompactIndexOperator(IndexOperator):
     """Compacts one index, which can be used meanwhile.
 
+    ::
+
+        CompactIndexOperator(task_id="compact", table="shop.orders", index="by_city", mode="quick")
+
     :param mode: ``quick`` compacts the shards for which it pays, ``full`` all shards with deltas.
     """
 
@@ -57,6 +65,10 @@ class CompactIndexOperator(IndexOperator):
 
 class CleanTableOperator(TableOperator):
     """Expires versions, and deletes the files that nothing needs any more.
+
+    ::
+
+        CleanTableOperator(task_id="clean", table="shop.orders", retain_versions=20, retain_hours=48)
 
     :param retain_versions: this many of the newest versions are always kept.
     :param retain_hours: versions that are younger are kept.
@@ -114,6 +126,10 @@ class CleanTableOperator(TableOperator):
 
 class RestoreTableOperator(TableOperator):
     """Brings back the rows, bucket counts and indexes of an earlier version, as a new commit.
+
+    ::
+
+        RestoreTableOperator(task_id="restore", table="shop.orders", version="{{ params.version }}", rerun="again")
 
     :param version: the version to go back to.
     :param window: epoch of a stop-write window over the whole table, if one is held.

@@ -36,6 +36,12 @@ OPERATION = TRANSACTION.name
 class BeginTransactionOperator(TableOperator):
     """Begins a transaction whose stages are other tasks. They work on the version of this moment.
 
+    ::
+
+        BeginTransactionOperator(
+            task_id="begin", table="shop.orders", stages=["load", "by_city"], partitions=["dt=2026-11-11"]
+        )
+
     :param stages: the names of the stages; the commit needs all of them.
     :param partitions: the partitions that the stages write, as paths; any by default. A drain of writers in other
         partitions then leaves the transaction alone, and a stage that writes elsewhere is refused.
@@ -129,6 +135,10 @@ class _OfTransaction(TableOperator):
 class CommitTransactionOperator(_OfTransaction):
     """Publishes all stages of a transaction in one commit, and returns its receipt. A retry finds that commit.
 
+    ::
+
+        CommitTransactionOperator(task_id="commit", table="shop.orders", transaction=begin.output)
+
     :param transaction: what :class:`BeginTransactionOperator` returned.
     """
 
@@ -165,6 +175,10 @@ class RollBackTransactionOperator(_OfTransaction):
     """Ends, by a commit, a transaction that has not committed; nothing of it can be published afterwards.
 
     A transaction that has committed is left as it is, so this can be a teardown.
+
+    ::
+
+        RollBackTransactionOperator(task_id="roll_back", table="shop.orders", transaction=begin.output)
 
     :param transaction: what :class:`BeginTransactionOperator` returned.
     """

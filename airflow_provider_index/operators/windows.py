@@ -60,6 +60,12 @@ def check_drain(name: str, drain: Any, seconds: Any, at_most: Any) -> None:
 class OpenStopWriteWindowOperator(TableOperator):
     """Opens a window: from its commit on, only the holder of its epoch can commit in its scope.
 
+    ::
+
+        OpenStopWriteWindowOperator(
+            task_id="open", table="shop.orders", partitions=["dt=2026-11-11"], seconds=1800, drain_seconds=120
+        )
+
     :param partitions: paths of partitions (``dt=2024-11-11``); the whole table by default.
     :param seconds: seconds until the deadline, after which anybody may end the window.
     :param at_most: seconds until the last moment, which cannot be extended; six hours by default.
@@ -201,6 +207,10 @@ class CloseStopWriteWindowOperator(TableOperator):
     If the window has already ended (its deadline passed, or another task closed it), this is only reported, so a
     teardown may run twice.
 
+    ::
+
+        CloseStopWriteWindowOperator(task_id="close", table="shop.orders", window=open.output["epoch"])
+
     :param window: the epoch that :class:`OpenStopWriteWindowOperator` returned.
     """
 
@@ -235,6 +245,10 @@ class EndExpiredWindowsOperator(Connected, BaseOperator):
 
     It is not required: the next writer also ends a window past its deadline, and a drain or a cleaning ends a dead
     writer. It shows what was left open in a warehouse.
+
+    ::
+
+        EndExpiredWindowsOperator(task_id="reap", tables=["shop.orders"], silent_seconds=7200, table_conn_id="lake")
 
     :param tables: names, URIs or paths; all tables of the connection's warehouse by default.
     :param silent_seconds: seconds without a sign of life after which attempts are ended, or their own patience if that

@@ -69,6 +69,17 @@ class WriteTableOperator(SparkTableOperator):
     view ``source``. ``delete`` may have a predicate (``where``) instead. Columns are matched by name. With
     ``create={"from_source": …}`` there need not be any of these: the table is created from that source's rows.
 
+    ::
+
+        WriteTableOperator(
+            task_id="load",
+            table="shop.orders",
+            source="s3://landing/orders/{{ ds }}/*.csv",
+            format="csv",
+            options={"header": True},
+            sql="SELECT id, city, CAST(price AS decimal(9, 2)) AS price FROM source",
+        )
+
     :param operation: ``upsert``, ``insert`` (refuses keys that exist), ``delete`` (rows by their record key),
         ``insert_overwrite`` (replaces the partitions that the rows fall into, or ``partitions``), or
         ``delete_repeated_keys`` (keeps one row of each record key that is in several partitions, and builds the
@@ -243,6 +254,12 @@ class RegisterTableOperator(SparkTableOperator):
 
     If the same is registered already, nothing is done; if it was registered differently, the task fails and names the
     difference. The other operators then take the same ``table``.
+
+    ::
+
+        RegisterTableOperator(
+            task_id="register", table="s3://lake/raw/riders", format="delta", record_key=["id"], name="riders"
+        )
 
     :param table: the address of the source: URI, absolute path, or name below the connection's warehouse. For an
         Iceberg table in a catalog (see ``options``), the table's folder.

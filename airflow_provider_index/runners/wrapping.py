@@ -109,6 +109,14 @@ class WrappingRunner:
 def wrap_operator(make_operator: MakeOperator, *, start_seconds: float | None = None) -> Callable[..., WrappingRunner]:
     """Return a runner that submits by the operators that ``make_operator`` makes.
 
+    ::
+
+        by_livy = wrap_operator(
+            lambda program, archive, arguments: LivyOperator(
+                task_id="livy", file=program, py_files=[archive], args=list(arguments)
+            )
+        )
+
     Put the result into a module and name it in the Spark connection's extra, ``{"runner": "my_spark.by_livy"}``, or as
     an entry point of the group ``airflow_provider_index.runners``.
 

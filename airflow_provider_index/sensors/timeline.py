@@ -100,6 +100,12 @@ class TimelineSensor(OnTable, BaseSensorOperator):
 class TableCommitSensor(TimelineSensor):
     """Waits for a commit of a table and returns its receipt.
 
+    ::
+
+        TableCommitSensor(
+            task_id="landed", table="shop.orders", operations=["upsert"], partition="dt=2026-11-11", deferrable=True
+        )
+
     :param after_version: only commits after this version; by default, commits after the sensor started.
     :param operations: only these operations (``upsert``, ``compact`` …).
     :param partition: only commits that wrote into this partition, as a path (``dt=2024-11-11``).
@@ -145,6 +151,10 @@ class TableCommitSensor(TimelineSensor):
 class WritersDrainedSensor(TimelineSensor):
     """Waits until all writers in the scope of a stop-write window that began before it have finished.
 
+    ::
+
+        WritersDrainedSensor(task_id="drained", table="shop.orders", window=open.output["epoch"], patience=120)
+
     :param window: the epoch of the window.
     :param patience: seconds after which the remaining writers are ended by a commit; by default the sensor waits until
         its timeout.
@@ -173,6 +183,10 @@ class WritersDrainedSensor(TimelineSensor):
 
 class IndexFreshnessSensor(TimelineSensor):
     """Waits until an active index covers its table; returns ``index``, ``version`` (of the table) and ``lag``.
+
+    ::
+
+        IndexFreshnessSensor(task_id="fresh", table="shop.orders", index="by_city", within_commits=1)
 
     :param index: name of the index; if it does not exist, the task fails at once.
     :param partitions: only these, as paths (``dt=2024-11-11``); all by default.
@@ -203,6 +217,12 @@ class TableRowSensor(TimelineSensor):
 
     The rows are read in the worker or the triggerer, without Spark, by the table's indexes, as with
     :func:`spark_apps.open_table`. Use it for predicates that few rows satisfy.
+
+    ::
+
+        TableRowSensor(
+            task_id="paid", table="shop.orders", where="id = :id AND paid", parameters={"id": 7}, deferrable=True
+        )
 
     :param where: a predicate in Spark's SQL over the values of columns; if only Spark can evaluate it, the task fails
         at once.
@@ -235,6 +255,10 @@ class TableRowSensor(TimelineSensor):
 class IndexStateSensor(TimelineSensor):
     """Waits until an index is in a given state; returns ``index``, ``version`` (of the table) and ``state``.
 
+    ::
+
+        IndexStateSensor(task_id="active", table="shop.orders", index="by_city", states=["active"])
+
     :param index: name of the index.
     :param states: ``creating``, ``active``, ``disabled``, or ``absent`` for an index that does not exist.
     """
@@ -260,6 +284,12 @@ class StopWriteWindowClosedSensor(TimelineSensor):
     A window past its deadline does not count, because the next writer ends it.
 
     Another window may be opened before the next task writes, so that task still needs its retries.
+
+    ::
+
+        StopWriteWindowClosedSensor(
+            task_id="closed", table="shop.orders", partitions=["dt=2026-11-11"], deferrable=True
+        )
 
     :param partitions: paths of the partitions that will be written; by default any window counts.
     :param window: wait only for the end of the window with this epoch.

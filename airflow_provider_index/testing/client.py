@@ -38,6 +38,12 @@ class DagRunReport:
 class AirflowClient:
     """Speaks to one Airflow.
 
+    ::
+
+        client = AirflowClient("http://localhost:8080", "admin", "secret")
+        report = client.run("nightly", {"day": "2026-11-20"}, timeout=600)
+        written = client.xcom("nightly", report.run_id, "load")
+
     Its methods name a run by ``dag_id`` and ``run_id``, a task in it by ``task_id``, and, where it is mapped,
     ``map_index``; times are in seconds.
 

@@ -78,6 +78,11 @@ class TemporaryLake:
     ) -> DagTestReport:
         """Run a DAG by ``dag.test()``.
 
+        ::
+
+            report = lake.run("nightly", {"day": "2026-11-20"}, skip="wait_.*")
+            assert report.xcoms["load"]["version"] == 1
+
         :param conf: becomes the run's params.
         :param expect: the state in which the run has to end.
         :param skip: a pattern of task ids which are marked a success instead of run, such as a sensor for something

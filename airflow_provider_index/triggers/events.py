@@ -142,6 +142,13 @@ def _operations(name: str, given: Any) -> list[str] | None:
 class CommitEventTrigger(TableEventTrigger):
     """Fires once for every commit of a table.
 
+    ::
+
+        orders = table_asset(
+            "shop.orders",
+            watchers=[AssetWatcher(name="orders", trigger=CommitEventTrigger(table="shop.orders", operations=["upsert"]))],
+        )
+
     The payload is that of :func:`airflow_provider_index.assets.commit_event`.
 
     It starts after the commit that is the newest when it first reads the log; for a table that is created later, at
@@ -194,6 +201,11 @@ class CommitEventTrigger(TableEventTrigger):
 
 class SourceEventTrigger(TableEventTrigger):
     """Fires when a registered source, which others write, differs from the log of its indexes.
+
+    ::
+
+        trigger = SourceEventTrigger(table="s3://lake/raw/riders", table_conn_id="lake", poll_interval=60)
+        riders = table_asset("s3://lake/raw/riders", watchers=[AssetWatcher(name="riders", trigger=trigger)])
 
     There is no commit when the owner of a source writes it, so the source's own state is checked: the version of a
     Delta table, the snapshot of an Iceberg table, the list of plain files with size and time. One event is sent for

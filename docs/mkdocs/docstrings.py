@@ -18,8 +18,9 @@ class PlainDocstrings(Extension):
         if obj.docstring is None:
             return
         text = _ROLE.sub(lambda match: f"`{match[1].rpartition('.')[2]}`", obj.docstring.value)
+        text = re.sub(r"(?m)^(?:::|\.\. code-block:: \w+)\n", "", text)  # Markdown knows code by its indent
         text = re.sub(r"``([^`]+)``", r"`\1`", text)
-        # Some tell of two parameters on one line.
+        # Some describe two parameters on one line.
         text = re.sub(r"(?<=\S) (:(?:param|raises) [\w]+:)", r"\n\1", text)
         obj.docstring.value = text
 

@@ -2,9 +2,18 @@
 
 from __future__ import annotations
 
+import re
+import textwrap
+from typing import Any
+
+import pytest
+from airflow.sdk import DAG, BaseOperator
+
 import airflow_provider_index.operators
 from airflow_provider_index.operators import CompactTableOperator, IncrementalRefreshOperator
 from airflow_provider_index.sensors import TableCommitSensor
+from spark_apps.maintenance.policies import read_config
+from tests.airflow_provider_index.every_argument.surface import operators
 
 
 def test_a_task_shows_what_its_operator_does_and_every_argument_as_markdown() -> None:
@@ -30,6 +39,16 @@ def test_no_operators_text_holds_markup_that_the_interface_would_show_as_it_is()
 
     for name in airflow_provider_index.operators.__all__:
         text = markdown_of(getattr(airflow_provider_index.operators, name))
-        assert not {"``", ":param", ":class:", ":func:"} & {
-            mark for mark in ("``", ":param", ":class:", ":func:") if mark in text
-        }
+        assert not [mark for mark in ("``", ":param", ":class:", ":func:", "::") if mark in text]
+
+
+@pytest.mark.parametrize("kind", operators(), ids=lambda kind: kind.__name__)
+def test_given_the_example_of_an_operator_when_a_dag_holds_it_then_it_is_a_task(kind: type) -> None:
+    [example] = re.findall(r"::(?: python)?\n\n((?:        .*\n)+)", kind.__doc__ or "")
+    names: dict[str, Any] = {one.__name__: one for one in operators()}
+    with DAG("d", schedule=None) as dag:
+        others = {name: BaseOperator(task_id=f"its_{name}") for name in ("plan", "open", "begin")}
+        exec(textwrap.dedent(example), {**names, **others, "read_config": read_config, "SmtpNotifier": dict})
+
+    [made] = [task for task in dag.tasks if task not in others.values()]
+    assert made.task_type == kind.__name__
