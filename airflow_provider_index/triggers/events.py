@@ -144,10 +144,8 @@ class CommitEventTrigger(TableEventTrigger):
 
     ::
 
-        orders = table_asset(
-            "shop.orders",
-            watchers=[AssetWatcher(name="orders", trigger=CommitEventTrigger(table="shop.orders", operations=["upsert"]))],
-        )
+        trigger = CommitEventTrigger(table="shop.orders", operations=["upsert"], partition="dt=2026-11-11")
+        orders = table_asset("shop.orders", watchers=[AssetWatcher(name="orders", trigger=trigger)])
 
     The payload is that of :func:`airflow_provider_index.assets.commit_event`.
 
