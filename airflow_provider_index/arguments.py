@@ -299,8 +299,8 @@ def default(reader: Reader, value: Any) -> Reader:
     """Return a reader that takes a default where the argument is left out; the default is read as if it were given."""
 
     def read(name: str, given: Any) -> Any:
-        read_value = reader(name, given)
-        return reader(name, value) if read_value is None else read_value
+        meant = reader(name, given)
+        return reader(name, value) if meant is None else meant
 
     return _like(reader, read)
 
@@ -562,14 +562,14 @@ def _literal(given: str) -> Any:
 def _item(name: str, given: Any) -> str:
     if isinstance(given, int):
         raise InvalidInput(f"{name} is {given!r}, not text.", hint="Give texts.")
-    name_text = required(text)(name, given)
+    item = required(text)(name, given)
     if isinstance(given, str) and given.lstrip().startswith(("[", "(", "{")):
         inner = _literal(given)
         if isinstance(inner, list | tuple | Set | Mapping):
             raise InvalidInput(
                 f"{name} is {_shown(given)}, a list in a list.", hint="Give the list itself, not a list around it."
             )
-    return str(name_text)
+    return str(item)
 
 
 def _number(name: str, given: Any, kind: Callable[[Any], Any], what: str) -> Any:

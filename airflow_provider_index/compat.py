@@ -122,8 +122,8 @@ async def left_by_its_task(task_instance: Any) -> bool:
     except Exception as error:  # noqa: BLE001 - a triggerer that stops has no supervisor to ask
         logger.info("The state of the task cannot be found out: %s", type(error).__name__)
         return False
-    states_now = list(states.get(task_instance.run_id, {}).values())
-    return bool(states_now) and states_now[0] != "deferred"
+    state = next(iter(states.get(task_instance.run_id, {}).values()), "deferred")
+    return bool(state != "deferred")
 
 
 # --- Shows what a class is for in Airflow's interface ---------------------------------------------------------------

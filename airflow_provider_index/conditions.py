@@ -72,10 +72,9 @@ def windows_closed(
 
     :param epoch: look at the window of this epoch only.
     """
-    named = paths_of(timeline, partitions)
-    paths = None if named is None else frozenset(named)
+    paths = paths_of(timeline, partitions)
     for window in timeline.head.windows.values():
-        apart = window.partitions is not None and paths is not None and not paths & set(window.partitions)
+        apart = window.partitions is not None and paths is not None and not set(paths) & set(window.partitions)
         if (epoch is None or window.epoch == epoch) and not apart and timeline.clock() <= window.deadline:
             return None
     return {"version": timeline.head.version}
@@ -94,13 +93,8 @@ def index_fresh(
     entry = _index_of(timeline, index)
     if not entry.active:
         return None
-    named = paths_of(timeline, partitions)
-    partitions_named = None if named is None else frozenset(named)
-    behind = [
-        through
-        for (partition, _), through in entry.lag.items()
-        if partitions_named is None or partition in partitions_named
-    ]
+    paths = paths_of(timeline, partitions)
+    behind = [through for (partition, _), through in entry.lag.items() if paths is None or partition in paths]
     lag = max((head.version - through for through in behind), default=0)
     return None if lag > within_commits else {"index": index, "version": head.version, "lag": lag}
 

@@ -180,13 +180,12 @@ class _PlainFiles:
             there[file.path] = _contents(file.bytes, file.modified, file.etag)
             where[file.path] = folder
         listed.check_plain(location, read)
+        logged = state.files(DATA_TREE)
         known = {
-            known_file.path: _contents(
-                known_file.bytes, (known_file.extra or {}).get("modified"), (known_file.extra or {}).get("etag")
-            )
-            for known_file in state.files(DATA_TREE)
+            one.path: _contents(one.bytes, (one.extra or {}).get("modified"), (one.extra or {}).get("etag"))
+            for one in logged
         }
-        where = {**{known_file.path: known_file.partition for known_file in state.files(DATA_TREE)}, **where}
+        where = {**{one.path: one.partition for one in logged}, **where}
         added = [
             path for path, contents in there.items() if known.get(path) != contents and self._is_watched(where[path])
         ]

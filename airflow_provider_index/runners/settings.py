@@ -136,10 +136,10 @@ class SparkSettings:
         :raises InvalidInput: names the setting or option.
         """
         spoken = {**self.options, **{name: value for name, value in self.conf.items() if name in _SPOKEN}}
-        name_with_secret = next((name for name, value in spoken.items() if secrets_in_text(value)), None)
-        if name_with_secret is not None:
+        secret = next((name for name, value in spoken.items() if secrets_in_text(value)), None)
+        if secret is not None:
             raise InvalidInput(
-                f"{name_with_secret}{whose} holds a secret (a password in an address, a signed address, or "
+                f"{secret}{whose} holds a secret (a password in an address, a signed address, or "
                 "-D…Password=…), which would stand on the command line of spark-submit or of executors, for every "
                 "user to read.",
                 hint="Fetch files from where the machine has a role, keep a repository's password in Ivy's settings "

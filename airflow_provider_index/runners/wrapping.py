@@ -53,9 +53,9 @@ class WrappingRunner:
         :raises InvalidInput: there is no bundle, or the job would have to carry a secret.
         :raises JobFailed: the operator failed.
         """
-        job_elsewhere = for_elsewhere(job, self._settings)
+        argument = job_argument(for_elsewhere(job, self._settings))
         program, archive = self._addresses(job)
-        self._operator = operator = self._make_operator(program, archive, [job_argument(job_elsewhere)])
+        self._operator = operator = self._make_operator(program, archive, [argument])
         self._log.info("Submitting %s by %s", job.program, type(operator).__name__)
         context: Any = {}
         with suppress(RuntimeError):  # outside of a task
