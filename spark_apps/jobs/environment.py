@@ -34,7 +34,6 @@ FIRST_CLIENT = (4,)
 LIBRARIES = {
     "fastavro": "fastavro",
     "google-re2": "re2",
-    "lark": "lark",
     "msgspec": "msgspec",
     "numpy": "numpy",
     "obstore": "obstore",

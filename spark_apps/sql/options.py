@@ -11,8 +11,6 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from lark import Token
-
 from spark_apps.sql.statements import NEWEST, ManageBuckets, Value
 from spark_apps.sql.syntax import Positioned, Refused
 from spark_apps.workload.query_log import PROPERTY as QUERY_LOG
@@ -221,7 +219,7 @@ PARAMETERS = (
 OPERATIONS = ("overwrite", "add", "rollback", "show_config")
 OPTIONS = ("window", "drain_seconds")
 
-Arguments = Sequence[tuple[Token | None, Positioned[Value]]]
+Arguments = Sequence[tuple[Positioned[str] | None, Positioned[Value]]]
 
 
 def read_call(procedure: Positioned[str], arguments: Arguments) -> ManageBuckets:
@@ -257,17 +255,19 @@ def _by_name(arguments: Arguments) -> dict[str, Positioned[Any]]:
     known = {_plain(name): name for name in PARAMETERS}
     given: dict[str, Positioned[Any]] = {}
     named = False
-    for position, (token, at) in enumerate(arguments):
-        named = named or token is not None
-        if token is None and named:
+    for position, (called, at) in enumerate(arguments):
+        named = named or called is not None
+        if called is None and named:
             raise Refused(at.token, "An argument without a name follows one with a name.", "Give its name too.")
-        if token is None and position >= len(PARAMETERS):
+        if called is None and position >= len(PARAMETERS):
             raise Refused(at.token, f"The call has {len(PARAMETERS)} parameters.", f"They are {', '.join(PARAMETERS)}.")
-        if token is not None and _plain(token) not in known:
-            raise Refused(token, f"There is no parameter {str(token)!r}.", f"There are {', '.join(PARAMETERS)}.")
-        name = PARAMETERS[position] if token is None else known[_plain(token)]
+        if called is not None and _plain(called.value) not in known:
+            raise Refused(
+                called.token, f"There is no parameter {called.value!r}.", f"There are {', '.join(PARAMETERS)}."
+            )
+        name = PARAMETERS[position] if called is None else known[_plain(called.value)]
         if name in given:
-            raise Refused(token or at.token, f"{name} is given twice.")
+            raise Refused((called or at).token, f"{name} is given twice.")
         given[name] = at
     return {name: at for name, at in given.items() if at.value is not None}
 
@@ -333,4 +333,4 @@ def _options(at: Positioned[Any]) -> tuple[tuple[str, str], ...]:
 
 
 def _plain(name: str) -> str:
-    return str(name).lower().replace("_", "").replace("-", "")
+    return name.lower().replace("_", "").replace("-", "")

@@ -20,7 +20,7 @@ from spark_apps.storage.errors import InvalidInput
 LEXEMES = re.compile(
     r"(?P<SKIPPED>[\s\ufeff]+|--[^\n]*|/\*[\s\S]*?\*/)"
     r"|(?P<RAW_QUOTED>[rR]'[^']*'|[rR]\"[^\"]*\")|(?P<BYTES_TEXT>CAST\(X'(?:[0-9A-F]{2})*' AS STRING\))"
-    r"|(?P<SINGLE_QUOTED>'(?:[^'\\]|\\[\s\S])*')|(?P<DOUBLE_QUOTED>\"(?:[^\"\\]|\\[\s\S])*\")"
+    r"|(?P<SINGLE_QUOTED>'(?:[^'\\]|''|\\[\s\S])*')|(?P<DOUBLE_QUOTED>\"(?:[^\"\\]|\"\"|\\[\s\S])*\")"
     r"|(?P<BACKTICKED>`(?:[^`]|``)+`)|(?P<NAME>[^\W\d][\w$]*)"
     r"|(?P<NUMBER>[+-]?(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][+-]?\d+)?(?!\w))|(?P<SIGN>[\s\S])"
 )

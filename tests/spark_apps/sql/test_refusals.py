@@ -41,23 +41,23 @@ def test_an_error_shows_its_line_a_caret_and_what_was_expected() -> None:
         ("CALL partition_bucket_index_manager(table => t)", "expected FALSE, NULL, TRUE, a quoted text or a number"),
         (
             "EXPLAIN SELECT 1",
-            "expected ';', ALTER, CALL, CREATE, DELETE, DESC, DESCRIBE, DROP, INSERT, MERGE, REFRESH, SELECT, SHOW",
+            "expected ALTER, CALL, CREATE, DELETE, DESC, DESCRIBE, DROP, INSERT, MERGE, REFRESH, SELECT, SHOW or",
         ),
         ("SELECT 1 FROM WHERE", "cannot be read at its line 1, near 'WHERE'"),
         ("SELECT 'a", "A quotation that begins here is not closed"),
         ("WITH a AS (SELECT 1) DELETE FROM t", "This is no query"),
         ("SELECT 1 FROM (INSERT INTO t SELECT 1)", "The query"),
         ("INSERT t VALUES (1)", "expected INTO or OVERWRITE, found 't'"),
-        ("INSERT INTO t (a", "expected ')', the statement ends here"),
+        ("INSERT INTO t (a", "expected ')' or ',', the script ends here"),
         ("INSERT INTO t REPLACE WHERE a = 1 SELECT 1", "REPLACE is not taken"),
         ("INSERT OVERWRITE DIRECTORY '/x' SELECT 1", "writes no table"),
         ("INSERT OVERWRITE t PARTITION (a = 1) IF NOT EXISTS SELECT 1", "IF NOT EXISTS of a partition"),
-        ("UPDATE t SET", "expected a name, the statement ends here"),
+        ("UPDATE t SET", "expected a name, the script ends here"),
         ("UPDATE t AS x SET x.a.b = 1", "fields of a struct are not set"),
         ("UPDATE t SET a = WHERE b", "expected a value, found 'WHERE'"),
         ("DELETE t WHERE a", "expected FROM, found 't'"),
         ("DELETE FROM t WHERE a = 1) OR (b = 1", "expected ';' or the end, found ')'"),
-        ("MERGE INTO t USING s ON a WHEN MATCHED THEN INSERT *", "expected UPDATE or DELETE, found 'INSERT'"),
+        ("MERGE INTO t USING s ON a WHEN MATCHED THEN INSERT *", "expected DELETE or UPDATE, found 'INSERT'"),
         ("MERGE INTO t USING s ON a WHEN NOT MATCHED BY SOURCE THEN UPDATE SET *", "no row of the source"),
         ("MERGE INTO t USING s ON a WHEN NOT MATCHED THEN INSERT (a, b) VALUES (1)", "names 2 columns and gives 1"),
         ("MERGE INTO t USING s ON a WHEN MATCHED THEN DELETE WHEN MATCHED AND b THEN DELETE", "can never be reached"),
@@ -94,6 +94,7 @@ def test_what_is_opened_and_never_closed_is_pointed_at(text: str, words: str, co
     ("text", "words"),
     [
         (f"CREATE TABLE t (a {'(' * 20000}{')' * 20000})", "nested too deeply"),
+        (f"CREATE INDEX x ON t (f{'(' * 20000}{')' * 20000})", "nested too deeply"),
         (f"ALTER TABLE t DROP PARTITION (a = {'9' * 5000})", "larger than any type holds"),
         ("ALTER TABLE t DROP PARTITION (a = 1e999)", "larger than any type holds"),
         (f"DROP INDEX {'x' * 100000} AND y", "expected ON, ';' or the end, found 'AND'"),
@@ -186,10 +187,16 @@ def test_a_near_miss_of_an_option_is_suggested() -> None:
         ("DROP TABLE delta.`/lake/t`", r"named by db.table, by `path`, or by indexed.`path`"),
         ("ALTER TABLE t DROP PARTITION (dt = '1', DT = '2')", "'DT' is given twice"),
         ("REFRESH INDEX x ON t FULL QUICK", "mode is given twice"),
+        ("REFRESH INDEX x ON t PARTITION (a = 1) PARTITION (a = 2)", "PARTITION is given twice"),
     ],
 )
 def test_other_statements_are_refused_with_their_reason(text: str, words: str) -> None:
     assert words in refused(text).message
+
+
+def test_given_mistakes_in_two_statements_then_the_first_is_pointed_at() -> None:
+    assert refused("UPDATE t SET; DROP INDX c").column == len("UPDATE t SET;")
+    assert refused("DROP INDX c; UPDATE t SET 'a").column == 6
 
 
 def test_a_mistake_anywhere_keeps_the_whole_script_from_running() -> None:
