@@ -89,18 +89,19 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 def in_this_turn(items: list[pytest.Item]) -> list[pytest.Item]:
     """Return the tests without those that another commit runs: of the cases of a test marked ``by_turn(n)``, and of the
     tests of a module so marked, this one runs every n-th; of a module marked ``by_turn(n, whole=True)`` all or none."""
-    drawn_from: dict[tuple[Path, str | None, int, bool], list[pytest.Item]] = {}
+    drawn_from: dict[tuple[Path, str | None, int], dict[object, list[pytest.Item]]] = {}
     for item in items:
         for node, mark in item.iter_markers_with_node("by_turn"):
+            whole, turns = mark.kwargs.get("whole", False), mark.args[0]
             test = getattr(item, "originalname", item.name) if node is item else None
-            of = (item.path, test, mark.args[0], mark.kwargs.get("whole", False))
-            drawn_from.setdefault(of, []).append(item)
+            # Tests of one file share what it sets up, and files of one folder are drawn among each other.
+            of, one = ((item.path.parent, None, turns), item.path) if whole else ((item.path, test, turns), item)
+            drawn_from.setdefault(of, {}).setdefault(one, []).append(item)
             break
-    left = {id(item) for some in drawn_from.values() for item in some}
-    # Tests of one file share what it sets up.
-    for (path, _, turns, whole), some in drawn_from.items():
-        drawn = of_this_turn([some] if whole else [[item] for item in some], turns, path.name)
-        left -= {id(item) for items in drawn for item in items}
+    left = {id(item) for some in drawn_from.values() for together in some.values() for item in together}
+    for (path, _, turns), some in drawn_from.items():
+        drawn = of_this_turn(list(some.values()), turns, path.name)
+        left -= {id(item) for together in drawn for item in together}
     return [item for item in items if id(item) not in left]
 
 

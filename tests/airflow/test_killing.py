@@ -10,9 +10,12 @@ from collections.abc import Callable
 from contextlib import suppress
 
 import psutil
+import pytest
 
 from spark_apps.timeline.transactions import live_attempts_of, live_requests
 from tests.airflow.lake import Lake
+
+pytestmark = pytest.mark.by_turn(4, whole=True)
 
 GONE_WITHIN = 30.0
 

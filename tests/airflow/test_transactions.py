@@ -24,6 +24,8 @@ from spark_apps.timeline.model import (
 )
 from tests.airflow.lake import Lake
 
+pytestmark = pytest.mark.by_turn(4, whole=True)
+
 EXAMPLES = ("transactions", "windows")
 DAG_ID, TABLE = "orders_by_region", "sales/regional_orders"
 

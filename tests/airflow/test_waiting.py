@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import time
 
+import pytest
+
 from spark_apps.storage.store import Store
 from spark_apps.timeline.creation import create_table
 from spark_apps.timeline.model import Field, TableDefinition, Write, partition_scope
 from spark_apps.timeline.transactions import begin
 from tests.airflow.lake import Lake
+
+pytestmark = pytest.mark.by_turn(4, whole=True)
 
 DEFINITION = TableDefinition("t", (Field("id", "bigint"), Field("part", "string")), ("id",), ("part",))
 

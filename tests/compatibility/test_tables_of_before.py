@@ -25,7 +25,7 @@ from spark_apps.timeline.transactions import resume
 from tests.compatibility.lake import EXPECTED, unpack
 from tests.compatibility.values import plain
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.by_turn(4)]
 
 TABLES: dict[str, Any] = EXPECTED["tables"]
 

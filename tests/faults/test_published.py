@@ -26,6 +26,8 @@ from tests.spark_apps.timeline.delta.test_publishing import theirs
 from tests.spark_apps.timeline.plain_rows import PlainRows
 from tests.turns import of_this_turn
 
+pytestmark = pytest.mark.by_turn(3)
+
 ALL = os.environ.get("FAULTS") == "all"
 CUT = 16
 DOWN = "down from here on"
@@ -234,6 +236,7 @@ def test_given_another_that_publishes_between_any_two_calls_then_each_version_is
         assert between and check(table, folder, set(table.versions)) == 0
 
 
+@pytest.mark.by_turn(1)
 def test_given_another_writer_that_is_first_at_any_call_then_nothing_of_its_log_is_overwritten(
     base: PlainRows, tmp_path: Path
 ) -> None:

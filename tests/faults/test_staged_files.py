@@ -22,7 +22,7 @@ from spark_apps.mergetree.integrity import fetch_footer
 from spark_apps.storage.errors import ObjectNotFound, StageMismatch, StorageError
 from spark_apps.timeline.model import DATA_TREE, AddFile
 
-pytestmark = [pytest.mark.spark, pytest.mark.by_turn(4)]
+pytestmark = [pytest.mark.spark, pytest.mark.by_turn(8)]
 
 Damage = Callable[[bytes], bytes | None]
 DAMAGES: dict[str, Damage] = {

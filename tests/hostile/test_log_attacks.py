@@ -34,6 +34,8 @@ from spark_apps.timeline.model import (
 )
 from spark_apps.timeline.transactions import begin
 
+pytestmark = pytest.mark.by_turn(3)
+
 TABLE = TableDefinition("t", (Field("id", "bigint", False),), ("id",))
 INDEX = PutIndex(IndexDefinition("by_id", "secondary", ("id",), "1"))
 ADDED = AddFile(DATA_TREE, "", "0", "data/load.1/work/part-0.parquet", "delta", 1, 4)
@@ -65,6 +67,7 @@ PATHS = (
 )  # fmt: skip
 
 
+@pytest.mark.by_turn(1)
 @pytest.mark.parametrize("path", PATHS, ids=lambda path: repr(path[:40]))
 @pytest.mark.parametrize("tree", ["data", "index/by_id@1"])
 def test_given_a_path_that_is_none_of_the_table_when_read_then_refused_by_name(
@@ -118,6 +121,7 @@ def test_the_files_of_a_source_lie_below_its_location(
             Timeline.load(store)
 
 
+@pytest.mark.by_turn(1)
 def test_given_a_checkpoint_with_a_foreign_path_when_loaded_then_it_is_passed_over(store: Store) -> None:
     state = Timeline.load(store).head.copy()
     for path in ("file:///etc/passwd", "data/../../x"):
@@ -193,6 +197,7 @@ BOMBS = {
 }
 
 
+@pytest.mark.by_turn(1)
 @pytest.mark.parametrize("bomb", BOMBS)
 def test_given_a_small_sidecar_that_becomes_huge_when_read_then_refused_within_little_memory(
     bomb: str, store: Store
@@ -232,6 +237,7 @@ def test_a_sidecar_of_many_files_is_read(actions: int, dictionary: bool, store: 
 # --- links ------------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.by_turn(1)
 @pytest.mark.parametrize("place", ["data/gone.1", "data/gone.1/work", "data", "_index/indexes/by_id"])
 def test_given_a_link_out_of_the_table_when_cleaned_then_what_it_leads_to_stays(
     place: str, store: Store, tmp_path: Path
@@ -284,6 +290,7 @@ def test_a_commit_that_is_a_link_outside_is_not_read(store: Store, tmp_path: Pat
 # --- names ------------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.by_turn(1)
 @pytest.mark.parametrize(
     "name",
     ["²²².json", "٣.json", "1.json", "-0000000000000000001.json", "99999999999999999999999.json", "x.json", " .json",

@@ -22,6 +22,8 @@ from spark_apps.timeline.windows import open_window
 from tests.airflow_provider_index.ui import lakes
 from tests.airflow_provider_index.ui.conftest import Pages, connect, pages
 
+pytestmark = pytest.mark.by_turn(4)
+
 __all__ = ["pages"]
 
 PLANTED = "<img src=x onerror=alert(1)>\"'`</title></script>"
@@ -178,6 +180,7 @@ def test_given_whatever_is_thrown_while_one_table_is_read_then_it_is_one_row(
     guarded(pages(table_cache=shown).get("/tables?conn=lake&table=bad"), 505)
 
 
+@pytest.mark.by_turn(1)
 def test_given_a_card_that_cannot_be_drawn_then_the_others_are(
     pages: Pages, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -199,6 +202,7 @@ def test_given_a_card_that_cannot_be_drawn_then_the_others_are(
     assert "v0," in text and text.count("cannot be shown (ValueError)") == 1
 
 
+@pytest.mark.by_turn(1)
 @pytest.mark.parametrize("route", ["/", "/tables?conn=lake&table=t", "/static/page.css", "/nothing"])
 def test_given_an_error_where_none_is_expected_then_the_answer_has_its_headers_and_tells_nothing(
     pages: Pages, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, route: str
@@ -385,6 +389,7 @@ def test_given_a_user_who_may_read_one_connection_then_no_other_is_shown_named_o
         assert answer.status_code in (403, 404)
 
 
+@pytest.mark.by_turn(1)
 def test_given_a_panic_in_a_reader_s_thread_then_the_thread_works_on() -> None:
     readers = Readers(1)
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ast
+import functools
 import json
 import re
 from collections import Counter
@@ -13,10 +15,6 @@ from tests.mutants.planting import RESULTS, ROOT, Fault, faults, rooms
 
 LISTED = faults()
 FOUND: dict[str, Any] = json.loads(RESULTS.read_text(encoding="utf-8"))
-
-# A module of which each commit runs some tests, and tests of such a module that each commit runs.
-BY_TURN = re.compile(r"^pytestmark = .*\bby_turn\(", re.MULTILINE)
-ALWAYS = re.compile(r"^@pytest\.mark\.by_turn\(1\)\n(?:@.*\n| .*\n|\)\n)*def (\w+)", re.MULTILINE)
 
 LEAST = 100
 LEAST_OF_A_ROOM = 2
@@ -46,10 +44,33 @@ def test_a_fault_is_found_by_more_than_modules_that_run_by_turn(fault: Fault) ->
 
 
 def runs_by_each_commit(test: str) -> bool:
-    """Return whether a test is in every run of all tests."""
+    """Return whether a test is in every run of all tests: its module is, or a mark of its own says so.
+
+    Of a test with many cases some are run each time, whatever its own mark says.
+    """
     file, _, name = test.partition("::")
-    text = (ROOT / file).read_text(encoding="utf-8")
-    return not BY_TURN.search(text) or name.partition("[")[0] in ALWAYS.findall(text)
+    return turns_in(file).get(name.partition("[")[0], 1) == 1
+
+
+@functools.cache
+def turns_in(file: str) -> dict[str, int]:
+    """Return by how many turns each test of a module runs."""
+    body = ast.parse((ROOT / file).read_text(encoding="utf-8")).body
+    marks = (
+        node.value for node in body if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "pytestmark"
+    )
+    of_module = next((number for mark in marks if (number := _turns(mark)) is not None), 1)
+    found = {}
+    for node in body:
+        if isinstance(node, ast.FunctionDef):
+            of_test = next((number for one in node.decorator_list if (number := _turns(one)) is not None), None)
+            found[node.name] = 1 if of_test == 1 else of_module
+    return found
+
+
+def _turns(mark: ast.expr) -> int | None:
+    number = re.search(r"\bby_turn\((\d+)", ast.unparse(mark))
+    return None if number is None else int(number[1])
 
 
 def test_each_fault_has_a_name_of_its_own_and_says_what_it_breaks() -> None:

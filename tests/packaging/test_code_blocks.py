@@ -17,6 +17,8 @@ import pytest
 
 from tests.documents import DOCS, PAGES, Block, blocks
 
+pytestmark = pytest.mark.by_turn(4)
+
 ELSEWHERE = {
     ("handlers.md", 0): "tests/spark_apps/indexes/test_third_party.py",
     ("rescale.md", 1): "tests/spark_apps/layout/test_engines.py",

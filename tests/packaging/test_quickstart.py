@@ -14,6 +14,8 @@ from dags_examples import quickstart
 from spark_apps import IndexedTable
 from spark_apps.__main__ import main
 
+pytestmark = pytest.mark.by_turn(4)
+
 ROOT = Path(__file__).resolve().parents[2]
 
 

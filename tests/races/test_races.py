@@ -23,6 +23,8 @@ from spark_apps.timeline.log import Timeline
 from spark_apps.timeline.model import DATA_TREE, Field, TableDefinition
 from tests.simulation.s3 import BUCKET, s3_server
 
+pytestmark = pytest.mark.by_turn(2)
+
 PROCESSES = 8
 FULL = os.environ.get("RACES") == "full"
 COMMITS = {"local disk": 200 if FULL else 25, "S3": 200 if FULL else 6}

@@ -36,6 +36,8 @@ from tests.compatibility.lake import EXPECTED, unpack
 from tests.compatibility.values import plain
 from tests.simulation.s3 import BUCKET, s3_server
 
+pytestmark = pytest.mark.by_turn(4)
+
 TABLES: dict[str, Any] = EXPECTED["tables"]
 WITHOUT_SPARK = """
 import sys
@@ -89,6 +91,7 @@ def test_a_keyed_table_shows_its_rows_versions_and_indexes(lake: Path, name: str
     assert rows(before.read()) == in_order(expected["versions"][oldest])
 
 
+@pytest.mark.by_turn(1)
 @pytest.mark.parametrize(
     ("name", "query"), [(name, query) for name, expected in TABLES.items() for query in expected["queries"]]
 )

@@ -16,6 +16,8 @@ from spark_apps.timeline.model import DATA_TREE, TOMBSTONES_TREE
 from tests.spark_apps.frames import frame
 from tests.spark_apps.small_tables import Prepared, locating_by_spark
 
+pytestmark = pytest.mark.by_turn(4)
+
 DDL = "id bigint, p string, v int, o int"
 Row = tuple[int, str, int, int | None]
 
@@ -145,6 +147,7 @@ def test_given_rows_below_the_delete_of_their_key_then_no_way_of_writing_writes_
     assert ids(table) == [(1, 3), (2, 1), (5, None)]
 
 
+@pytest.mark.by_turn(1)
 def test_given_deletes_that_are_folded_then_a_file_beside_the_base_keeps_them_as_long_as_no_row_is_above(
     spark: Any, prepared: Prepared
 ) -> None:
@@ -160,6 +163,7 @@ def test_given_deletes_that_are_folded_then_a_file_beside_the_base_keeps_them_as
     assert (kept(table), ids(table)) == ([(1, 2), (3, 3), (4, 4)], [(2, 1)])
 
 
+@pytest.mark.by_turn(1)
 def test_given_a_delete_without_an_ordering_then_it_takes_that_of_its_rows_and_until_gives_another(
     spark: Any, tmp_path: Path
 ) -> None:

@@ -16,7 +16,7 @@ from spark_apps import IndexedTable, open_table
 from spark_apps.engine import spark_utils
 from tests.spark_apps.small_tables import within
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.by_turn(3)]
 
 TIMES = "spark.sql.parquet.outputTimestampType"
 DDL = "id bigint, `a.b` int, a struct<b:int, at:timestamp>, at timestamp, local timestamp_ntz, day date, s string"
@@ -53,6 +53,7 @@ def texts(rows: pa.Table, names: list[str]) -> list[tuple[Any, ...]]:
     return sorted(map(repr, zip(*[column.to_pylist() for column in columns], strict=True)))
 
 
+@pytest.mark.by_turn(1)
 def test_given_values_beyond_what_others_tell_then_engines_read_the_rows_and_the_session_is_as_it_was(
     spark: Any, tmp_path: Path
 ) -> None:
@@ -91,6 +92,7 @@ def test_given_values_beyond_what_others_tell_then_engines_read_the_rows_and_the
     assert spark.conf.get(TIMES, None) == before
 
 
+@pytest.mark.by_turn(1)
 def test_given_two_that_write_at_once_then_the_last_one_puts_the_session_s_setting_back(spark: Any) -> None:
     before = {name: spark.conf.get(name, None) for name in spark_utils._TIMES}
     spark.conf.set(TIMES, "INT96")
@@ -117,6 +119,7 @@ def test_given_two_that_write_at_once_then_the_last_one_puts_the_session_s_setti
     assert {name: spark.conf.get(name, None) for name in spark_utils._TIMES} == before
 
 
+@pytest.mark.by_turn(1)
 def test_given_files_with_times_as_before_then_all_is_read_and_a_full_compaction_writes_them_anew(
     spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

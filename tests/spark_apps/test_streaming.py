@@ -15,6 +15,8 @@ from spark_apps import IndexedTable
 from spark_apps.storage.errors import EnvironmentMismatch, InvalidName, StopWriteWindowOpen
 from spark_apps.timeline.model import Receipt
 
+pytestmark = pytest.mark.by_turn(3)
+
 _DRIVER = """
 import os, signal, sys
 from tests.spark.local import local_session
@@ -107,6 +109,7 @@ def test_given_a_batch_that_is_refused_then_the_query_ends_and_the_next_start_wr
     assert IndexedTable.load(spark, folder / "t").read().count() == 2
 
 
+@pytest.mark.by_turn(1)
 def test_given_no_query_then_its_id_is_asked_for(spark: SparkSession, folder: Path) -> None:
     table = IndexedTable.load(spark, folder / "t")
     rows = spark.createDataFrame([(7, 7)], "id bigint, n int")

@@ -21,7 +21,7 @@ from tests.spark_apps.frames import frame
 from tests.spark_apps.small_tables import locating_by_spark
 from tests.spark_apps.table_model import Model, Row
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.by_turn(4)]
 
 STEPS = int(os.environ.get("TABLE_STEPS", "8"))
 """Steps of a history; each costs about two Spark jobs and a read."""

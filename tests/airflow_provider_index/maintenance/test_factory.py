@@ -22,9 +22,12 @@ from spark_apps.timeline.transactions import begin, live_attempts_of
 from tests.airflow_provider_index.operators.plain_table import Memory, context
 from tests.spark_apps.maintenance.lake import CONN, Table, load
 
+pytestmark = pytest.mark.by_turn(3)
+
 EXAMPLES = Path(__file__).parents[3] / "dags_examples" / "maintenance"
 
 
+@pytest.mark.by_turn(1)
 def test_given_a_description_when_made_then_the_work_is_mapped_limited_and_retried_with_backoff() -> None:
     dag = index_maintenance("m", tables=["db.*"], tables_at_once=3, pool="index_maintenance", task_args={"retries": 7})
     work = dag.get_task("maintain")
@@ -169,6 +172,7 @@ def test_given_a_table_whose_work_failed_when_it_is_tried_again_after_the_last_m
         late(root).execute(context("maintain", memory=memory, tries=2, retries=2, number=2))
 
 
+@pytest.mark.by_turn(1)
 def test_given_all_commits_of_an_earlier_try_when_tried_again_after_the_last_minute_then_their_receipts_are_told(
     root: Path,
 ) -> None:
@@ -283,6 +287,7 @@ def test_given_tables_that_cannot_share_an_app_when_run_then_it_says_why(fields:
         two(root, **fields).execute(context("maintain"))
 
 
+@pytest.mark.by_turn(1)
 def test_given_a_budget_of_no_minutes_when_planned_then_the_first_work_has_time_to_begin(
     root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

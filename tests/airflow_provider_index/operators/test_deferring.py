@@ -35,7 +35,7 @@ try:
 except ImportError:  # before Airflow 3.2
     from airflow.exceptions import TaskDeferralError
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.by_turn(4)]
 
 SECRET = "planted-c03a55"
 SLOW = "SELECT id, concat('', reflect('java.lang.Thread', 'sleep', bigint(${spark.slow.millis}))) AS note FROM range(1)"
@@ -194,6 +194,7 @@ def test_a_commit_counts_though_its_app_died_before_it_could_say_so(timeline: Ti
     assert returned["version"] == receipt.version
 
 
+@pytest.mark.by_turn(1)
 def test_an_attempt_that_was_ended_is_retried_unless_a_later_try_has_taken_over(
     timeline: Timeline, memory: Memory
 ) -> None:
@@ -228,6 +229,7 @@ def test_given_a_trigger_that_failed_when_the_task_comes_back_then_its_job_is_en
     assert timeline.refresh().is_aborted(txn_id, 1)
 
 
+@pytest.mark.by_turn(1)
 def test_given_a_trigger_that_failed_when_the_job_has_committed_all_the_same_then_the_commit_counts(
     timeline: Timeline, memory: Memory
 ) -> None:

@@ -23,7 +23,7 @@ from spark_apps.storage.store import Store
 from tests.airflow.test_killing import living
 from tests.airflow_provider_index.runners.test_spark_submit import SECRET, SETTINGS, alive, wait_for_file
 
-pytestmark = [pytest.mark.spark, pytest.mark.slow]
+pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.by_turn(4)]
 
 APP = '''
 """An app of the tests: fails with a secret in its words, after a while."""
@@ -120,6 +120,7 @@ runner.close()
     assert [path.suffix for path in (tmp_path / "logs").iterdir()] == [".log"]
 
 
+@pytest.mark.by_turn(1)
 def test_a_driver_is_found_and_ended_by_its_handle_and_shows_no_secret_meanwhile(
     bundle: Bundle, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

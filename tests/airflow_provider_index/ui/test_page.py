@@ -22,6 +22,8 @@ from tests.airflow_provider_index.ui import lakes
 from tests.airflow_provider_index.ui.conftest import Pages, connect
 from tests.spark_apps.timeline.plain_rows import PlainRows
 
+pytestmark = pytest.mark.by_turn(3)
+
 ROUTES = [
     "/",
     "/?conn=lake&q=a",
@@ -73,6 +75,7 @@ def test_a_view_of_its_own_may_be_the_right_instead(lake: Pages, monkeypatch: py
     assert lake(None).get("/").status_code == 403
 
 
+@pytest.mark.by_turn(1)
 def test_a_user_sees_the_tables_of_those_connections_only_that_he_may_read(
     lake: Pages, warehouse: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -98,6 +101,7 @@ def test_a_connection_that_is_not_a_table_store_is_refused_like_one_that_is_not_
         assert lake().get(f"/?conn={conn_id}").status_code == 403
 
 
+@pytest.mark.by_turn(1)
 def test_given_a_connection_with_capital_letters_then_its_pages_are_shown_by_its_name_in_any_case(
     lake: Pages, warehouse: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -170,6 +174,7 @@ def test_a_table_is_found_by_its_name_and_by_its_location(lake: Pages, warehouse
         assert "<h1>sales.empty</h1>" in lake().get("/tables", params={"conn": "lake", "table": asked}).text
 
 
+@pytest.mark.by_turn(1)
 def test_what_others_named_is_text_and_not_html(lake: Pages) -> None:
     overview = lake().get("/").text
     link = re.search(r'href="(tables\?[^"]*script[^"]*)"', overview)
@@ -217,6 +222,7 @@ def test_the_overview_shows_tables_with_their_indexes_and_how_far_they_lag(lake:
     assert "Version 2 is missing from the log" in text
 
 
+@pytest.mark.by_turn(1)
 def test_given_sources_beside_the_warehouse_then_those_that_the_connection_lists_are_shown(
     pages: Pages, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

@@ -18,7 +18,7 @@ from tests.spark_apps.frames import frame
 from tests.spark_apps.racing import go
 from tests.spark_apps.small_tables import Prepared
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.by_turn(4)]
 
 DDL = "id bigint, p string, v string"
 
@@ -73,6 +73,7 @@ def test_two_upserts_of_one_key_both_commit_and_the_later_stands(spark: Any, tab
     assert values(after)[1] == "second"
 
 
+@pytest.mark.by_turn(1)
 def test_two_inserts_of_one_new_key_do_not_both_commit(spark: Any, table: IndexedTable) -> None:
     rows = batch(spark, [77], "a", "x")
 
@@ -80,6 +81,7 @@ def test_two_inserts_of_one_new_key_do_not_both_commit(spark: Any, table: Indexe
         go(table, Insert(rows), lambda other: other.insert(rows))
 
 
+@pytest.mark.by_turn(1)
 def test_a_delete_by_predicate_does_not_remove_a_row_that_no_longer_matches(spark: Any, table: IndexedTable) -> None:
     with pytest.raises(errors.ConcurrentWrite):
         go(table, Delete("v = 'old'"), lambda other: other.upsert(batch(spark, [7], "a", "changed")))

@@ -26,6 +26,8 @@ from spark_apps.timeline.files import DataFile
 from spark_apps.workload.query_log import QUERY_LOG
 from tests.compatibility.lake import unpack
 
+pytestmark = pytest.mark.by_turn(4)
+
 PERSON = "Zanzibar-4711"
 WHERE = f"rider = '{PERSON}'"
 NOTE = "a note on zanzibar-4711 alone"
@@ -97,6 +99,7 @@ def held_in(root: Path) -> dict[str, int]:
     return found
 
 
+@pytest.mark.by_turn(1)
 def test_given_a_person_in_every_place_when_erased_by_the_steps_of_the_list_then_no_file_holds_them(
     spark: SparkSession, tmp_path: Path
 ) -> None:
@@ -127,6 +130,7 @@ def test_given_a_person_in_every_place_when_erased_by_the_steps_of_the_list_then
     assert held_in(tmp_path / "t") == {} and table.asked().lines == 2
 
 
+@pytest.mark.by_turn(1)
 def test_given_numbers_and_times_when_looked_for_then_in_their_columns_and_bounds_alone(
     spark: SparkSession, tmp_path: Path
 ) -> None:

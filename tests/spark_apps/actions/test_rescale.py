@@ -20,7 +20,7 @@ from spark_apps.timeline.model import DATA_TREE
 from spark_apps.timeline.transactions import begin
 from tests.spark_apps.small_tables import Prepared
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.by_turn(4)]
 
 DDL = "id bigint, dt string, v string"
 DAYS = ("dt=2024-11-10", "dt=2024-11-11", "dt=2024-11-12")
@@ -253,6 +253,7 @@ def test_a_retry_under_the_same_id_gets_the_same_receipt_without_a_window(spark:
     assert IndexedTable.load(spark, table.uri).version == version
 
 
+@pytest.mark.by_turn(1)
 def test_a_rescale_that_fails_closes_its_window(spark: Any, table: IndexedTable, monkeypatch: Any) -> None:
     monkeypatch.setattr(Rescale, "work", lambda self, attempt: 1 / 0)
 

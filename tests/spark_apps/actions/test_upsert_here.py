@@ -18,7 +18,7 @@ from spark_apps.timeline.model import REPLACED, AddFile
 from tests.spark_apps.frames import frame
 from tests.spark_apps.small_tables import within
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark]
 
 DDL = (
     "id string, p date, s string, raw binary, t tinyint, sm smallint, i int, b bigint, f float, d double, d1 "
@@ -76,6 +76,7 @@ def told(metadata: Any, n: int) -> tuple[Any, ...]:
     return column.name, column.physical_type, str(column.logical_type), column.length, span
 
 
+@pytest.mark.by_turn(1)
 @pytest.mark.parametrize("timestamps", ["INT96", "TIMESTAMP_MICROS"])
 def test_given_every_plain_type_then_files_hold_what_sparks_hold(
     spark: SparkSession, tmp_path: Path, timestamps: str
@@ -113,7 +114,7 @@ def upserted(table: IndexedTable) -> list[AddFile]:
     return [action for action in commit.actions if isinstance(action, AddFile)]
 
 
-@pytest.mark.by_turn(6)
+@pytest.mark.by_turn(12)
 @pytest.mark.parametrize("id_type", ["string", "timestamp", "timestamp_ntz"])
 @pytest.mark.parametrize("options", [{"positions": True}, {"write_mode": "copy_on_write"}], ids=repr)
 def test_given_rows_that_stay_move_come_and_go_then_both_ways_leave_the_same_table(
@@ -161,7 +162,7 @@ def test_given_rows_that_stay_move_come_and_go_then_both_ways_leave_the_same_tab
 YEARS = [-200_000, -60_000, -5_000, -4_711, 0, 1, 1600, 2024, 9_999, 10_000, 250_000]
 
 
-@pytest.mark.by_turn(4)
+@pytest.mark.by_turn(8)
 def test_given_times_of_far_years_then_rows_are_found_whoever_wrote_them(spark: SparkSession, tmp_path: Path) -> None:
     """Arrow takes days before the year -4712 of Spark's older physical type for days that are far ahead."""
     ddl = "id timestamp, p string, seen timestamp, n int"
@@ -186,6 +187,7 @@ def test_given_times_of_far_years_then_rows_are_found_whoever_wrote_them(spark: 
     assert len(found["here"]) == len(YEARS) and {row[3] for row in found["here"]} == {2}
 
 
+@pytest.mark.by_turn(1)
 def test_given_what_is_not_known_here_then_spark_writes(
     spark: SparkSession, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

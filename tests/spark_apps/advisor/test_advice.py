@@ -15,7 +15,7 @@ from spark_apps.query.planning import plan_bytes, plan_read
 from spark_apps.storage.errors import InvalidInput
 from spark_apps.workload.asked import AskedQuery, Workload
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.by_turn(4)]
 
 BEGAN = datetime(2026, 11, 1, tzinfo=UTC)
 
@@ -108,6 +108,7 @@ def test_given_a_table_opened_without_spark_when_advised_then_the_advice_is_the_
     assert here.statements == there.statements and here.statements
 
 
+@pytest.mark.by_turn(1)
 def test_given_queries_of_expressions_and_of_words_in_texts_then_indexes_over_these_are_proposed_and_kept(
     table: IndexedTable, spark: Any
 ) -> None:

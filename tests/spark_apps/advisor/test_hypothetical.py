@@ -15,7 +15,7 @@ from spark_apps.advisor.sample import read_sample
 from spark_apps.query.explain import Explanation
 from spark_apps.storage import errors
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.by_turn(4)]
 
 DDL = "id bigint, day int, rider bigint, city string, fare double, note string"
 
@@ -176,6 +176,7 @@ def test_given_many_alike_files_of_which_some_are_read_or_parts_of_some_then_the
     assert [*told] == [(64, 1.0), (8, 10 / 32)]
 
 
+@pytest.mark.by_turn(1)
 def test_given_long_texts_that_take_little_in_files_then_no_more_is_read_than_memory_has(
     table: IndexedTable, monkeypatch: pytest.MonkeyPatch
 ) -> None:

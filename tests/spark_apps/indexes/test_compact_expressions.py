@@ -21,7 +21,7 @@ from tests.spark_apps.frames import frame
 from tests.spark_apps.indexes.support import index_files
 from tests.turns import of_this_turn
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.by_turn(8)]
 
 DDL = "id bigint, city string, ts timestamp, x float, p struct<u:string>, g int"
 CITIES = ("SFO", "sfo", "Oslo", "OSLO", "Straße", None, "")
@@ -103,6 +103,7 @@ def test_given_files_of_a_source_then_those_with_the_value_are_found_by_the_expr
             table.create_index("i", "compact", [column])
 
 
+@pytest.mark.by_turn(1)
 def test_given_a_keyed_table_then_every_change_is_followed_by_refreshes_and_another_session_is_kept_off(
     spark: Any, tmp_path: Path
 ) -> None:

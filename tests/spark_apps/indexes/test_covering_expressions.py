@@ -19,7 +19,7 @@ from tests.spark.local import session_with
 from tests.spark_apps.frames import frame
 from tests.turns import of_this_turn
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.by_turn(8)]
 
 DDL = "id bigint, city string, ts timestamp, fare int, x float, p struct<u:string>, g int, note string"
 CITIES = ("SFO", "sfo", "Oslo", "OSLO", "Straße", None, "")
@@ -103,6 +103,7 @@ def test_given_a_source_then_its_rows_are_read_from_the_index_by_the_expression_
             verify_entries(table.snapshot, "by_user")
 
 
+@pytest.mark.by_turn(1)
 def test_given_a_keyed_table_then_every_change_is_followed_by_refreshes_and_another_session_is_kept_off(
     spark: Any, tmp_path: Path
 ) -> None:

@@ -41,6 +41,8 @@ from spark_apps.storage.errors import StorageError
 from spark_apps.storage.store import Store
 from spark_apps.timeline.files import DataFile
 
+pytestmark = pytest.mark.by_turn(4)
+
 BIGINT = parse_type("bigint")
 BINARY = parse_type("binary")
 
@@ -187,6 +189,7 @@ def test_given_one_value_among_a_thousand_files_then_some_kilobytes_are_read(tmp
     assert file.fetched - before < 64 * 1024 < file.file.bytes / 20
 
 
+@pytest.mark.by_turn(1)
 def test_given_any_byte_changed_or_cut_off_then_the_file_is_refused_and_nothing_is_ruled_out(tmp_path: Path) -> None:
     rng = random.Random(2)
     held = [rng.randrange(10**9) for _ in range(50)]
@@ -212,6 +215,7 @@ def test_given_any_byte_changed_or_cut_off_then_the_file_is_refused_and_nothing_
     assert answers < 300 and file.may_equal(0, 0, held[0])
 
 
+@pytest.mark.by_turn(1)
 def test_given_a_filter_larger_than_its_values_need_then_it_is_folded_and_forgets_none() -> None:
     values = list(range(300))
     bits = folded(_filter(values, BIGINT, rounded_blocks(4_000)), 0.01)

@@ -16,6 +16,8 @@ from spark_apps.jobs import bundle as bundles
 from spark_apps.jobs.bundle import Bundle, _is_whole, make_bundle
 from spark_apps.storage.errors import EnvironmentMismatch
 
+pytestmark = pytest.mark.by_turn(4)
+
 PROGRAMS = (
     "build_index",
     "refresh_index",
@@ -86,6 +88,7 @@ def test_a_program_that_is_not_there_is_named(tmp_path: Path) -> None:
         make_bundle(tmp_path).program("make_coffee")
 
 
+@pytest.mark.by_turn(1)
 def test_given_a_bundle_in_the_cache_that_another_could_have_changed_then_it_is_made_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

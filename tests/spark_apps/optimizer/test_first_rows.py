@@ -17,7 +17,7 @@ from tests.differential.session import small
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.by_turn(4)]
 
 COLUMNS = {"source": ("id", "k", "n", "ts", "d", "m", "x"), "keyed": ("id", "n", "d")}
 PARTS = [f"minmax({name})" for name in COLUMNS["source"]]
@@ -80,6 +80,7 @@ def questions(die: random.Random, count: int) -> Iterator[str]:
         )
 
 
+@pytest.mark.by_turn(1)
 def test_random_questions_for_first_rows_are_answered_as_by_a_scan(spark: SparkSession, lake: Path) -> None:
     seed = random.randrange(1 << 30)
     # Of the 50 rows of the last day, eleven had the highest values before a delta changed them.

@@ -17,7 +17,7 @@ from tests.spark_apps.optimizer.test_plain_queries import answers, read_of
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.by_turn(4)]
 
 FILES = 8
 COLUMNS = "id bigint, part string, k int, n int"
@@ -115,6 +115,7 @@ JOINS: dict[str, list[str | None]] = {
 ALWAYS = list(JOINS)[:3] + [query for query in JOINS if "LEFT ANTI" in query or "FULL" in query or "<=>" in query]
 
 
+@pytest.mark.by_turn(1)
 @pytest.mark.parametrize("query", ALWAYS)
 def test_each_join_that_drops_rows_without_a_key_reads_files_with_one(spark: SparkSession, query: str) -> None:
     check(spark, query, JOINS[query])
@@ -171,6 +172,7 @@ BETWEEN: dict[str, list[str | None]] = {
 EASILY_LOST = [query for query in BETWEEN if "<=>" in query or "PARTITION BY n" in query or "a.n = b.n" in query]
 
 
+@pytest.mark.by_turn(1)
 @pytest.mark.parametrize("query", EASILY_LOST)
 def test_rows_that_are_easily_lost_on_the_way_to_a_scan_are_read(spark: SparkSession, query: str) -> None:
     check(spark, query, BETWEEN[query])
@@ -209,6 +211,7 @@ NULL_EXTENDED_ALWAYS = [
 ]
 
 
+@pytest.mark.by_turn(1)
 @pytest.mark.parametrize("query", NULL_EXTENDED_ALWAYS)
 def test_keys_that_only_a_row_without_a_match_has_are_taken_too(spark: SparkSession, query: str) -> None:
     check(spark, query, NULL_EXTENDED[query])
@@ -277,6 +280,7 @@ def test_a_small_side_of_files_is_read_for_its_keys_and_within_its_limits(spark:
             assert len(answers(spark, FILES_SIDE)) == 298
 
 
+@pytest.mark.by_turn(1)
 def test_many_keys_prune_nothing(spark: SparkSession) -> None:
     values = ", ".join(f"({n})" for n in range(20_000, -1, -1))
     query = f"SELECT t.id FROM t JOIN (VALUES {values}) many(x) ON t.k = many.x"
@@ -294,6 +298,7 @@ def test_a_side_that_takes_longer_than_it_may_spare_is_not_looked_into(
     assert "finding them takes about 0.3 s, and reading what is left 0.5 s" in str(keys_of_scans(FILES_SIDE, spark))
 
 
+@pytest.mark.by_turn(1)
 def test_explain_statements_run_no_job_for_keys(spark: SparkSession) -> None:
     def jobs() -> int:
         context: Any = spark.sparkContext

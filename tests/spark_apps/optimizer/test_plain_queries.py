@@ -18,7 +18,7 @@ from tests.spark.local import session_with
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.by_turn(4)]
 
 ROWS = 4_000
 CUSTOMERS = 200
@@ -119,6 +119,7 @@ def test_a_query_answers_as_without_indexes_and_uses_the_one_that_fits(spark: Sp
     check(spark, query, QUERIES[query])
 
 
+@pytest.mark.by_turn(1)
 @pytest.mark.usefixtures("views")
 @pytest.mark.parametrize("query", EASILY_WRONG)
 def test_a_query_that_is_easily_answered_wrong_is_not(spark: SparkSession, query: str) -> None:
@@ -226,6 +227,7 @@ def _scans_of(plan: Any) -> Iterator[Any]:
         yield from _scans_of(plan.plan())
 
 
+@pytest.mark.by_turn(1)
 def test_files_that_came_or_went_are_those_that_spark_lists(spark: SparkSession, lake: Path, tmp_path: Path) -> None:
     source = tmp_path / "orders"
     write_orders(spark, source, 0, 200, files=2)
@@ -254,6 +256,7 @@ def test_files_that_came_or_went_are_those_that_spark_lists(spark: SparkSession,
         spark_apps.disable(spark)
 
 
+@pytest.mark.by_turn(1)
 @pytest.mark.usefixtures("views")
 def test_what_is_read_otherwise_than_it_was_registered_is_left_to_spark(spark: SparkSession, lake: Path) -> None:
     path = str(lake / "orders")

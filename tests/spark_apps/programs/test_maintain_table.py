@@ -27,7 +27,7 @@ from tests.spark.local import session_with
 from tests.spark_apps.frames import frame
 from tests.spark_apps.small_tables import Prepared
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.by_turn(3)]
 
 DDL = "id bigint, city string"
 STEPS = [
@@ -164,6 +164,7 @@ def test_given_somebody_commits_in_the_way_when_run_then_it_begins_again_and_get
     assert receipt.version is not None and len(refused) == 2
 
 
+@pytest.mark.by_turn(1)
 def test_given_the_end_of_the_night_or_an_abort_when_run_then_the_rest_is_left(
     spark: Any, table: IndexedTable, monkeypatch: pytest.MonkeyPatch
 ) -> None:

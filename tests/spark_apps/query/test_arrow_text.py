@@ -21,6 +21,8 @@ from spark_apps.query.arrow_text import NotPlain, TextFormat, read_text, text_fo
 from spark_apps.storage.errors import StorageError, UnsupportedSource
 from spark_apps.timeline.model import SourceDefinition
 
+pytestmark = pytest.mark.by_turn(4)
+
 COLUMNS = {
     "a": "int", "s": "string", "t": "timestamp", "d": "double", "b": "boolean", "m": "decimal(6,2)", "x": "date",
     "f": "float", "n": "timestamp_ntz", "l": "bigint", "y": "tinyint",
@@ -70,6 +72,7 @@ def read(
 # --- without Spark ----------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.by_turn(1)
 def test_given_pieces_of_a_few_bytes_then_each_line_is_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
     rows = [{"a": n, "s": f"ü{n}" if n % 3 else None} for n in range(200)]
     as_csv = "a,s\r\n" + "".join(f"{row['a']},{row['s'] or ''}\r\n" for row in rows)
@@ -85,6 +88,7 @@ def test_given_pieces_of_a_few_bytes_then_each_line_is_read_once(monkeypatch: py
         read(CSV, gzip.compress(as_csv.encode())[:-9], two, path="f.csv.gz")
 
 
+@pytest.mark.by_turn(1)
 @pytest.mark.parametrize(
     ("line", "why"),
     [
@@ -100,6 +104,7 @@ def test_given_a_line_of_csv_that_readers_take_otherwise_then_it_is_refused(line
             read(CSV, data.encode(errors="surrogateescape"), {"a": "int", "s": "string"})
 
 
+@pytest.mark.by_turn(1)
 @pytest.mark.parametrize(
     "line",
     ['{"a":1.5}', '{"a":"5"}', '{"s":5}', '{"s":{"a":1}}', '{"a":1}{"a":2}', '[{"a":1}]', '{"a":1,"a":2}', '{"a":1',
@@ -112,6 +117,7 @@ def test_given_a_line_of_json_that_readers_take_otherwise_then_it_is_refused(lin
         read(JSON, f'{{"a":1}}\n{line}\n{{"a":2}}\n'.encode(), OF_JSON)
 
 
+@pytest.mark.by_turn(1)
 def test_given_options_of_a_source_then_those_that_are_not_known_are_refused_by_name() -> None:
     def of(form: str, options: dict[str, str], session: dict[str, str | None] | None = None) -> TextFormat | None:
         return text_format(SourceDefinition(form, "/raw", options, None, session), ["a", "s"])
@@ -138,6 +144,7 @@ def test_given_options_of_a_source_then_those_that_are_not_known_are_refused_by_
         read(replace(CSV, zone=None), b"2024-01-01 00:00:00\n", {"t": "timestamp"})
 
 
+@pytest.mark.by_turn(1)
 @pytest.mark.parametrize("kind", [kind for kind in sorted(set(COLUMNS.values())) if kind != "string"])
 def test_given_values_in_another_form_of_their_type_then_they_are_refused_and_plain_ones_are_not(kind: str) -> None:
     assert len(read(CSV, "\n".join(PLAIN[kind]).encode(), {"v": kind})) == len(PLAIN[kind])

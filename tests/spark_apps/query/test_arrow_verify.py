@@ -24,6 +24,8 @@ from spark_apps.timeline.transactions import begin
 from tests.compatibility.lake import unpack
 from tests.spark_apps.conftest import Prepared
 
+pytestmark = pytest.mark.by_turn(4)
+
 INDEXES = [
     ("trips", "by_city"), ("trips", "by_fare"), ("trips", "by_id"), ("trips", "by_note"), ("trips", "by_ts"),
     ("whole", "by_m"), ("whole", "by_t"), ("groups", "by_v"), ("groups", "record"), ("marked", "by_v"),
@@ -64,6 +66,7 @@ def other(value: Any) -> Any:
     return value + "x" if isinstance(value, str) else value + type(value)(1) if isinstance(value, int) else value
 
 
+@pytest.mark.by_turn(1)
 @pytest.mark.parametrize(("table", "index"), OF_FILES)
 def test_given_entries_that_are_lost_repeated_or_of_other_values_then_each_is_counted(
     lake: Path, table: str, index: str

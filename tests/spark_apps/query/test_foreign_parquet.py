@@ -18,6 +18,8 @@ from spark_apps.storage.errors import StorageError, UnsupportedSource
 from spark_apps.storage.file_faults import fault_of
 from spark_apps.timeline.files import DataFile
 
+pytestmark = pytest.mark.by_turn(3)
+
 OLD, NEW = dt.datetime(1600, 2, 3), dt.datetime(2024, 1, 2, 3, 4, 5, 678901)
 
 
@@ -77,6 +79,7 @@ def read(path: Path, columns: dict[str, str], names: list[str], rebase: str | No
             for row in batch.to_pylist()]  # fmt: skip
 
 
+@pytest.mark.by_turn(1)
 @pytest.mark.parametrize("statistics", [True, False])
 @pytest.mark.parametrize("case", READ)
 def test_given_a_column_that_arrow_reads_then_it_is_read_as_spark_reads_it(
@@ -88,6 +91,7 @@ def test_given_a_column_that_arrow_reads_then_it_is_read_as_spark_reads_it(
     assert [row["c"] for row in read(tmp_path / "f.parquet", {"c": kind}, ["c"])] == expected
 
 
+@pytest.mark.by_turn(1)
 @pytest.mark.parametrize("case", REFUSED)
 def test_given_a_column_that_arrow_reads_otherwise_then_it_is_named_with_why_and_the_others_are_read(
     tmp_path: Path, case: str
@@ -147,6 +151,7 @@ SAID = {
 }  # fmt: skip
 
 
+@pytest.mark.by_turn(1)
 @pytest.mark.parametrize("said", SAID)
 def test_given_what_a_reader_says_then_the_fault_is_of_its_sort_with_what_to_do(said: str) -> None:
     sort, name, what = SAID[said]

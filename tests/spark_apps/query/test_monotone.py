@@ -15,6 +15,8 @@ from spark_apps.indexes.ranges import NOTHING, Range, Summary
 from spark_apps.query.parsing import parse_predicate
 from spark_apps.query.predicates import KeySet, keys_for, may_match
 
+pytestmark = pytest.mark.by_turn(3)
+
 SCHEMA = {"ts": "timestamp", "z": "timestamp_ntz", "d": "date", "n": "int", "s": "string"}
 Zone = Callable[[dt.datetime], dt.datetime]
 SET_BACK = dt.datetime(2006, 10, 29, 2, 31, tzinfo=dt.UTC)
@@ -134,6 +136,7 @@ def test_given_any_file_then_it_is_kept_if_a_row_matches_and_some_others_are_rul
     assert ruled_out > 10 and (bounded > 10 or zone != "UTC")
 
 
+@pytest.mark.by_turn(1)
 def test_given_a_clock_set_back_over_midnight_then_the_day_before_is_kept() -> None:
     text = _canonical("to_date(ts)")
     where = "ts >= TIMESTAMP'2006-10-29 02:30:00Z'"  # the first half minute of the 29th, and then again of the 28th

@@ -33,6 +33,8 @@ from spark_apps.query.predicates import (
 )
 from spark_apps.storage.errors import InvalidPredicate, UnknownColumn
 
+pytestmark = pytest.mark.by_turn(4)
+
 SCHEMA = {
     "id": "int",
     "big": "bigint",
@@ -63,6 +65,7 @@ def keys(sql, *columns, **options):
     return type(allowed)
 
 
+@pytest.mark.by_turn(1)
 @pytest.mark.parametrize(
     ("sql", "column", "expected"),
     [
@@ -149,6 +152,7 @@ def test_given_a_timestamp_then_the_session_s_type_of_it_decides_whether_an_offs
     )
 
 
+@pytest.mark.by_turn(1)
 def test_given_a_column_of_times_without_a_zone_then_a_text_with_one_is_left_to_spark():
     def keys_of(text):
         return keys_for(parse_predicate(f"seen = '{text}'", {"seen": "timestamp_ntz"}, time_zone="UTC"), ["seen"])

@@ -21,6 +21,8 @@ from spark_apps.timeline.model import FORMAT_VERSION, Commit, Field, PutTable, S
 from spark_apps.timeline.operations import CREATE
 from spark_apps.timeline.state import State
 
+pytestmark = pytest.mark.by_turn(4)
+
 DDL = "id int, a int, b int"
 # Fields before the fault, a fault in a field, no fields at all; and arrays, lone and in lines.
 JSON = [
@@ -99,6 +101,7 @@ def test_given_a_format_and_its_mode_then_it_is_known_whether_damaged_records_gi
     assert keeps_damaged_records(SourceDefinition(form, "/s", options)) is kept
 
 
+@pytest.mark.by_turn(1)
 @pytest.mark.parametrize(
     ("where", "asked", "kept"),
     [("a = 5", ["a"], False), ("a IS NULL", ["a"], True), ("a = 5 AND b IS NULL", ["a"], False), (None, ["a"], True),

@@ -19,6 +19,8 @@ from spark_apps.timeline.locations import locate
 from spark_apps.timeline.model import Field
 from tests.simulation.s3 import BUCKET, s3_server
 
+pytestmark = pytest.mark.by_turn(4)
+
 FORMATS = {HUDI: "a Hudi table", DELTA: "a Delta table", ICEBERG: "an Iceberg table", ACID: "table of Hive",
            OURS: "a table of this package"}  # fmt: skip
 
@@ -90,6 +92,7 @@ def make(folder: Path, names: list[str]) -> None:
             path.write_text("{}")
 
 
+@pytest.mark.by_turn(1)
 @pytest.mark.parametrize("case", CASES)
 def test_given_a_table_of_another_format_then_its_files_are_refused_by_its_name(tmp_path: Path, case: str) -> None:
     names, location, form = CASES[case]
@@ -147,6 +150,7 @@ def test_given_a_name_that_is_hidden_then_what_lies_in_it_shows_nothing() -> Non
     assert mark_of("a/_delta_log/0.json") == ("a", DELTA, "_delta_log/")
 
 
+@pytest.mark.by_turn(1)
 @pytest.mark.servers
 def test_given_a_store_then_folders_above_are_asked_for_only_when_that_is_asked_for(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path

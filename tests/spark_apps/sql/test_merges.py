@@ -23,6 +23,8 @@ from tests.spark_apps.sql.desk import Desk
 from tests.spark_apps.sql.merges import ROWS, SHAPES, TABLE, Shape, a_statement, literal, outcome
 from tests.turns import commits
 
+pytestmark = pytest.mark.by_turn(4)
+
 MERGES = int(os.environ.get("MERGES", "4"))
 FIRST = int(os.environ.get("MERGES_FROM", commits() * MERGES))
 
@@ -41,6 +43,7 @@ def filled(shape: Shape, table: str, new: bool = True) -> str:
     return f"CREATE TABLE {table} ({TABLE}) {shape.made}; INSERT INTO {table} VALUES {rows}{index}"
 
 
+@pytest.mark.by_turn(1)
 @pytest.mark.parametrize(
     ("shape", "on", "source"),
     [
@@ -120,6 +123,7 @@ def keys_of_bucket(bucket: int, count: int, first: int) -> list[int]:
     return list(itertools.islice(keys, count))
 
 
+@pytest.mark.by_turn(1)
 def test_given_a_merge_of_ten_keys_then_a_writer_of_their_bucket_stops_it_and_one_of_another_does_not(
     spark: SparkSession, tmp_path: Path, meanwhile: Any
 ) -> None:

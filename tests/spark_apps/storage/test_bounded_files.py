@@ -35,6 +35,8 @@ from spark_apps.timeline.state import PartitionEntry
 from spark_apps.workload.event_logs import read_event_logs
 from tests.hostile import watching
 
+pytestmark = pytest.mark.by_turn(2)
+
 
 @contextmanager
 def bounded(megabytes: int = 100, seconds: float = 5.0) -> Iterator[None]:
@@ -52,6 +54,7 @@ def skipping_file(header: bytes, folder: Path, said: int | None = None) -> DataF
     return DataFile("index/s@1", "", "", "s", "base", 1, len(prefix + packed), 0)
 
 
+@pytest.mark.by_turn(1)
 def test_given_a_skipping_file_of_a_kilobyte_that_becomes_large_then_it_is_refused(tmp_path: Path) -> None:
     record = msgspec.msgpack.encode([1, 1, 0, [[0]]])
     many = 2_000_000
@@ -123,6 +126,7 @@ def test_given_a_damaged_checkpoint_of_a_delta_log_then_it_is_passed_over(
         assert len(list(delta_checkpoints._actions(store, 4))) == 5
 
 
+@pytest.mark.by_turn(1)
 @pytest.mark.parametrize("ending", ["zstd", "lz4", "snappy"])
 def test_given_an_event_log_of_few_bytes_that_becomes_large_then_the_rest_is_left_out(
     ending: str, tmp_path: Path
@@ -151,6 +155,7 @@ def test_given_an_event_log_of_few_bytes_that_becomes_large_then_the_rest_is_lef
         assert asked.refused == {"events beyond what is read": 1}
 
 
+@pytest.mark.by_turn(1)
 def test_given_values_that_a_dictionary_repeats_then_what_they_become_is_known_before() -> None:
     sink = io.BytesIO()
     text = pa.DictionaryArray.from_arrays(pa.array([0] * 10_000, pa.int32()), pa.array(["y" * 1_000_000]))

@@ -14,6 +14,8 @@ from spark_apps.storage.store import OutcomeUnknown, Store, open_by_address, wri
 from tests.simulation.s3 import BUCKET, s3_server
 from tests.simulation.store import ERROR_AFTER, ERROR_BEFORE, EXISTS, LATE, OK, Objects, SimulatedStore
 
+pytestmark = pytest.mark.by_turn(2)
+
 
 @pytest.fixture(scope="module")
 def s3() -> Iterator[dict[str, str]]:
@@ -40,6 +42,7 @@ def test_what_was_written_is_read(store: Store) -> None:
     assert (info.key, info.size) == ("a/b", 7)
 
 
+@pytest.mark.by_turn(1)
 def test_of_two_creations_the_first_wins(store: Store) -> None:
     store.create("a/b", b"one")
     with pytest.raises(ObjectExists, match="a/b exists already"):
@@ -146,6 +149,7 @@ def test_a_store_that_keeps_failing_leaves_the_outcome_unknown(verb: str) -> Non
         write_once(store, "k", b"mine", lambda _: None)
 
 
+@pytest.mark.by_turn(1)
 @pytest.mark.parametrize("name", ["a#b", "a?b", "a%20b", "a b", "dt=1", "é+x"])
 def test_a_key_is_taken_as_it_stands_by_both_stacks(name: str) -> None:
     store = Store(f"s3a://bucket/x/{name}/", {"region": "x"})
