@@ -431,10 +431,9 @@ def plan_read(
     else:
         draft.predicate = parse_for_session(snapshot, where) if predicate is None else predicate
         damaged = _damaged_records(snapshot, draft.predicate, columns or ())
-        if damaged is None:
-            _prune(draft, draft.predicate)
-        else:
+        if damaged is not None:
             draft.refuse_all(damaged)
+        _prune(draft, draft.predicate, by_indexes=damaged is None)
     names = _columns_to_read(draft, columns or ())
     damaged = _damaged_records(snapshot, draft.predicate, columns or ())
     if damaged is not None:
@@ -730,8 +729,11 @@ def _unparsed(snapshot: Snapshot, where: str) -> Predicate:
 # --- File groups that can hold matching rows ------------------------------------------------------------------------
 
 
-def _prune(draft: _Draft, predicate: Predicate) -> None:
-    """Narrow the file groups down to those that can hold rows which satisfy a predicate."""
+def _prune(draft: _Draft, predicate: Predicate, *, by_indexes: bool) -> None:
+    """Narrow the file groups down to those that can hold rows which satisfy a predicate.
+
+    :param by_indexes: and not by the values of partitions alone.
+    """
     snapshot = draft.snapshot
     if isinstance(keys_for(predicate, snapshot.table.record_key), NothingMatches):
         draft.groups, draft.nothing_matches, draft.partitions = {}, True, 0
@@ -739,6 +741,8 @@ def _prune(draft: _Draft, predicate: Predicate) -> None:
     kept = draft.kept_partitions = matching_partitions(snapshot, predicate)
     draft.partitions = len(kept)
     draft.groups = {group: None for group in draft.groups if group[0] in kept}
+    if not by_indexes:
+        return
     narrowed = _Narrowing(draft, _pruners(draft)).narrow(predicate)
     if narrowed is not None:
         narrowed = Narrowed(draft.groups) & narrowed

@@ -147,7 +147,7 @@ IN_ANOTHER_FORM = {
 def _structs() -> Iterator[type[msgspec.Struct]]:
     """Every type of the timeline that is written down."""
     for file in sorted((ROOT / "spark_apps/timeline").rglob("*.py")):
-        module = import_module(f"spark_apps.timeline.{file.stem}")
+        module = import_module(".".join(file.relative_to(ROOT).with_suffix("").parts))
         for value in vars(module).values():
             if isinstance(value, type) and issubclass(value, msgspec.Struct) and value.__module__ == module.__name__:
                 yield value
