@@ -175,7 +175,7 @@ def test_a_log_that_was_deleted_and_begun_anew_is_sent_from_its_first_commit_on_
             commit(timeline, name)
 
     async def while_watched() -> list[str]:
-        waiting = asyncio.create_task(restarted(new(), 0.8))
+        waiting = asyncio.create_task(restarted(new(), 1.8))
         await asyncio.sleep(0.3)
         made_anew("x1", "x2")
         await asyncio.sleep(0.3)
