@@ -125,10 +125,11 @@ PAGES = (
         "extending",
         "Kinds, rules and hashes of your own",
         "For those who write an index kind, a rule engine or a hash function.",
-        ("spark_apps.indexes.handler",),
+        ("spark_apps.indexes.handler", "spark_apps.indexes.file_kinds"),
         (
             "spark_apps.indexes.lineage.Coverage",
             "spark_apps.indexes.lineage.LINEAGE",
+            "spark_apps.indexes.lineage.entry_files",
             "spark_apps.indexes.lineage.indexable",
             "spark_apps.indexes.lineage.stage_id",
             "spark_apps.indexes.ranges.NOTHING",

@@ -454,6 +454,11 @@ class IndexHandler(ABC):
     changeable: ClassVar[frozenset[str]] = frozenset()
     """Properties that may change while the index stands, for they only decide what is done from then on."""
 
+    @property
+    def holds_rows(self) -> bool:
+        """True if the index can be read in place of the table's files: the kind has a :meth:`substitute` of its own."""
+        return type(self).substitute is not IndexHandler.substitute
+
     @abstractmethod
     def validate(self, table: TableDefinition, definition: IndexDefinition) -> IndexDefinition:
         """Return the definition, completed with the kind's defaults.
@@ -719,10 +724,7 @@ class IndexHandler(ABC):
         return None
 
 
-# --- estimates of a build ---------------------------------------------------------------------------------------------
-
-
-# --- Estimates --------------------------------------------------------------------------------------------------------
+# --- Estimates of a build ---------------------------------------------------------------------------------------------
 
 
 _SAMPLED_FILES = 8

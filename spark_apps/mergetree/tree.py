@@ -151,8 +151,8 @@ class ExternalFiles(Protocol):
     def check(self, files: Sequence[DataFile]) -> None:
         """Compare files with how they were listed.
 
-        :raises ObjectNotFound:
-        :raises StorageError: if a file is gone or was rewritten since it was listed.
+        :raises ObjectNotFound: if a file is gone.
+        :raises StorageError: if a file was rewritten since it was listed.
         """
 
     def rows(self, file: DataFile, schema: StructType) -> Any:

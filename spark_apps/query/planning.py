@@ -437,8 +437,10 @@ def plan_read(
     names = _columns_to_read(draft, columns or ())
     damaged = _damaged_records(snapshot, draft.predicate, columns or ())
     if damaged is not None:
-        draft.not_used |= {name: damaged for name, entry in snapshot.state.indexes.items()
-                           if name not in draft.not_used and entry.definition.kind == "covering"}  # fmt: skip
+        for name, entry in snapshot.state.indexes.items():
+            handler = draft.handler(entry.definition)
+            if handler is not None and handler.holds_rows:
+                draft.not_used.setdefault(name, damaged)
     elif columns is not None:
         _use_covering_indexes(draft, [name for name in snapshot.data.columns if name in names])
     return ReadPlan(
@@ -530,7 +532,7 @@ def _index_prunes_by(
     indexed = handler.asked_by(table, definition)
     if set(columns).isdisjoint(indexed):
         return False
-    if type(handler).substitute is IndexHandler.substitute:
+    if not handler.holds_rows:
         return handler.can_prune(table, definition, probe) is None
     if not {*indexed, *definition.included, *table.partition_by, *table.record_key}.issuperset(needed):
         return False
@@ -689,7 +691,7 @@ def _expressions(snapshot: Snapshot, where: str, more: Mapping[str, str] | None)
     of_two_types = set[str]()
     for entry in snapshot.state.indexes.values():
         handler = available(entry.definition.kind)
-        if handler is None or not entry.active or type(handler).expressions is IndexHandler.expressions:
+        if handler is None or not entry.active:
             continue
         if columns_gone(snapshot.table, entry.definition):
             continue
@@ -1076,7 +1078,7 @@ def _offer_of(draft: _Draft, entry: IndexEntry, needed: Sequence[str], candidate
     name, handler = entry.definition.name, draft.handler(entry.definition)
     probe = None if draft.predicate is None else ParsedPredicateProbe(draft.predicate)
     refused: NotUsed | None = None
-    if handler is not None and type(handler).substitute is not IndexHandler.substitute:
+    if handler is not None and handler.holds_rows:
         whole_groups = _whole_groups(draft)
         try:
             context = IndexContext(draft.snapshot, entry.definition, "")

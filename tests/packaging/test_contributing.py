@@ -68,7 +68,7 @@ def test_all_examples_work_in_a_copy_of_the_tree(tmp_path: Path) -> None:
         shutil.copytree(ROOT / name, tmp_path / name, ignore=shutil.ignore_patterns("__pycache__"))
     for name in ("pyproject.toml", "setup.cfg"):
         shutil.copy(ROOT / name, tmp_path)
-    zones = re.search(r"```python\n(from collections.*?class ZoneHandler.*?)```", _page_on_kinds(), re.DOTALL)
+    zones = re.search(r"```python\n(from typing.*?class ZoneHandler.*?)```", _page_on_kinds(), re.DOTALL)
     assert zones is not None
     (tmp_path / "spark_apps/indexes/block/zone.py").write_text(zones[1], encoding="utf-8")
     for example in examples():

@@ -12,6 +12,7 @@ their statistics lead a lookup to the few row groups that it needs.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal
@@ -25,7 +26,6 @@ from spark_apps.indexes.computed import (
     cannot_use,
     check_computes,
     columns_for,
-    columns_in,
     expressions_in,
     fields_in,
     indexed_by,
@@ -35,22 +35,19 @@ from spark_apps.indexes.computed import (
     values_for,
     with_types,
 )
+from spark_apps.indexes.file_kinds import Answer, Blocks, Entries, FileKind, own_files
 from spark_apps.indexes.handler import (
     EXAMPLES,
-    Candidates,
     CannotPrune,
-    Changes,
     Difference,
     IndexContext,
-    IndexHandler,
-    IndexPlan,
     IndexWork,
     PredicateProbe,
     VerificationReport,
     unreadable,
 )
 from spark_apps.indexes.keyed.lookup import damaged_file_error, open_ranged
-from spark_apps.indexes.lineage import Coverage, carrier, carriers, entry_files, indexable, stage_id
+from spark_apps.indexes.lineage import Coverage, carriers, entry_files
 from spark_apps.indexes.ranges import (
     NOTHING,
     OutOfRange,
@@ -73,20 +70,15 @@ from spark_apps.storage.errors import InvalidInput, InvalidSchema, LakeIndexErro
 from spark_apps.storage.parquet.files import column_chunk, group_rows
 from spark_apps.storage.parquet.headers import open_bounded
 from spark_apps.storage.parquet.statistics import flat_columns
-from spark_apps.timeline.files import DataFile, GroupKey
+from spark_apps.timeline.files import DataFile
 from spark_apps.timeline.model import (
     DATA_TREE,
     UNKNOWN_ROWS,
     AddFile,
-    AnyAction,
     Field,
     IndexDefinition,
-    MarkCovered,
     RemoveFile,
     TableDefinition,
-    Write,
-    WriteMode,
-    shard_scope,
 )
 
 # --- entries: which blocks hold a value -------------------------------------------------------------------------------
@@ -142,15 +134,6 @@ def index_partitions_of(files: Iterable[DataFile]) -> set[Target]:
 # --- Writing ----------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class StagedEntries:
-    """Entry files that were written, the entries in them, and the blocks of the data files that they cover."""
-
-    files: list[AddFile]
-    entries: int
-    blocks: int
-
-
 def expected_entries(
     context: IndexContext, tree: Tree, files: Sequence[DataFile], footers: Sequence[BlockFile]
 ) -> DataFrame:
@@ -171,8 +154,8 @@ def expected_entries(
     return joined.withColumn(BLOCKS, F.coalesce(F.col(BLOCKS), F.lit(1))).select(*map(column, tree.columns))
 
 
-def stage_files(context: IndexContext, files: Sequence[DataFile], kept: DataFrame | None = None) -> StagedEntries:
-    """Write the entries of data files, beside ``kept`` ones of others in the same index partitions.
+def stage_files(context: IndexContext, files: Sequence[DataFile]) -> tuple[list[AddFile], int]:
+    """Write the entries of data files; return their files, and how many blocks the data files have.
 
     :raises VerificationFailed: if they are of another number of rows than the files have.
     """
@@ -180,17 +163,13 @@ def stage_files(context: IndexContext, files: Sequence[DataFile], kept: DataFram
     tree = entry_tree(context.table, context.definition)
     footers = read_footers(snapshot, files)
     entries = expected_entries(context, tree, files, footers)
-    if kept is not None:
-        entries = entries.unionByName(kept)
     targets = {
         index_partition(snapshot, context.definition, partition) for partition in {file.partition for file in files}
     }
     staged = stage_entries(context, tree, entries, targets, sum(f.rows for f in files))
-    if kept is None:
-        _check_rows(context, tree, staged, files, footers)
+    _check_rows(context, tree, staged, files, footers)
     by_lineage = {footer.file.lineage: footer.blocks for footer in footers}
-    blocks = sum(by_lineage.get(file.lineage, 1) for file in files)
-    return StagedEntries(staged, sum(action.rows for action in staged), blocks)
+    return staged, sum(by_lineage.get(file.lineage, 1) for file in files)
 
 
 def stage_entries(
@@ -551,15 +530,12 @@ COVERED_BLOCKS = "blocks"
 _DEFAULT_MAX_VALUES = 200_000
 _SMALL_BYTES = 64 * 1024 * 1024
 _MAX_SHARE_OF_BLOCKS = 0.9
-_SCOPE = "entries"
 
 
-class CompactHandler(IndexHandler):
+class CompactHandler(FileKind):
     """The kind with one entry per value and block."""
 
     kind: ClassVar[str] = "compact"
-    by_key: ClassVar[bool] = False
-    maintains: ClassVar[bool] = False
     by_value = True
     partitioned: ClassVar[bool] = True
     changeable: ClassVar[frozenset[str]] = frozenset({MAX_VALUES})
@@ -591,196 +567,88 @@ class CompactHandler(IndexHandler):
         _check_comparable(label, {name: kind.simpleString() for name, kind in types.items()})
         return completed
 
-    def holds(self, table: TableDefinition, definition: IndexDefinition) -> tuple[str, ...]:
-        return columns_in(table, definition)
+    # --- Build, refresh, compaction -----------------------------------------------------------------------------------
 
-    def asked_by(self, table: TableDefinition, definition: IndexDefinition) -> tuple[str, ...]:
-        return columns_in(table, definition)
+    def entries(self, context: IndexContext, files: Sequence[DataFile]) -> Entries:
+        staged, blocks = stage_files(context, files)
+        metrics = {"blocks": blocks, "entries": sum(action.rows for action in staged)}
+        return Entries(staged, metrics, extra={COVERED_BLOCKS: blocks})
 
-    def expressions(self, table: TableDefinition, definition: IndexDefinition) -> Mapping[str, str]:
-        return expressions_in(table, definition)
+    def without(self, context: IndexContext, lineages: AbstractSet[int]) -> Entries:
+        snapshot, definition, files = context.snapshot, context.definition, own_files(context)
+        coverage, live = Coverage.of(files), {file.lineage: file for file in snapshot.state.files(DATA_TREE)}
+        of_index = {index_partition(snapshot, definition, live[lineage].partition).path for lineage in lineages}
+        removed = [file for file in entry_files(files) if file.partition in of_index]
+        remaining, added = coverage.without(lineages), list[AddFile]()
+        # Entries of other files in the same index partitions stay: of other partitions of the table, and of files that
+        # are gone, which the index goes on telling of should they come back.
+        gone = remaining.lineages - live.keys()
+        if removed and (gone or definition.partition_by != context.table.partition_by):
+            tree = entry_tree(context.table, definition)
+            kept = entries_of_files(snapshot, read_files(snapshot, tree, removed, tree.columns), remaining.lineages)
+            added = stage_entries(context, tree, kept, index_partitions_of(removed), sum(f.rows for f in removed))
+        return Entries(added, coverage=remaining, extra=_blocks_of(files, remaining), removed=removed)
 
-    # --- Build and refresh --------------------------------------------------------------------------------------------
-
-    def plan(self, context: IndexContext, mode: str = "full", partitions: Sequence[str] | None = None) -> IndexPlan:
-        name = context.definition.name
-        if mode == "quick":
-            return IndexPlan(name, mode, (), 0, 0, "a quick refresh reads and writes nothing")
-        files = self._files_to_index(context, mode == "full", partitions)
-        reason = "all files" if mode == "full" else f"{len(files)} files are not covered"
-        return IndexPlan(name, mode, tuple(files), len(files), sum(f.bytes for f in files.values()), reason)
-
-    def build(self, context: IndexContext) -> IndexWork:
-        return self._index(context, self._files_to_index(context, True, None), None)
-
-    def maintain(self, context: IndexContext, changes: Changes) -> IndexWork:
-        return IndexWork()
-
-    def refresh(
-        self,
-        context: IndexContext,
-        mode: Literal["incremental", "full", "quick"] = "incremental",
-        partitions: Sequence[str] | None = None,
-    ) -> IndexWork:
-        lag = context.snapshot.state.index(context.definition.name).lag
-        if mode == "quick":
-            return IndexWork(metrics={"lagging_groups": len(lag)})
-        if mode == "full":
-            return self._rebuild(context, partitions)
-        files = self._files_to_index(context, False, partitions)
-        if not files and not lag:
-            return IndexWork()
-        return self._index(context, files, partitions)
-
-    def compact(self, context: IndexContext, mode: Literal["quick", "full"] = "quick") -> IndexWork:
-        files = self._files(context)
-        coverage, live = Coverage.of(files), self._live(context)
-        gone = coverage.lineages - live
+    def merged(self, context: IndexContext, mode: Literal["quick", "full"], gone: AbstractSet[int]) -> Entries | None:
+        files, dead = own_files(context), bool(gone) and mode == "full"
         by_partition: dict[str, list[DataFile]] = {}
         for file in entry_files(files):
             if mode == "full" or file.bytes < _SMALL_BYTES:
                 by_partition.setdefault(file.partition, []).append(file)
-        dead = bool(gone) and mode == "full"
-        merged = [
-            file
-            for partition_files in by_partition.values()
-            if len(partition_files) > 1 or dead
-            for file in partition_files
-        ]
+        merged = [file for some in by_partition.values() if len(some) > 1 or dead for file in some]
         if not merged:
-            return IndexWork()
-        tree = entry_tree(context.table, context.definition)
+            return None
+        coverage, tree = Coverage.of(files), entry_tree(context.table, context.definition)
         entries = read_files(context.snapshot, tree, merged, tree.columns)
         # A file of a source may come back as it was: then all of its entries must be there, or none and it be
         # left uncovered. Of a keyed table only a restore brings files back, and their entries with them.
         if gone and (dead or context.table.source is None):
+            live = frozenset(file.lineage for file in context.snapshot.state.files(DATA_TREE))
             entries = entries_of_files(context.snapshot, entries, live)
         added = stage_entries(context, tree, entries, index_partitions_of(merged), sum(file.rows for file in merged))
-        carrier_file = self._carrier(context, coverage.without(gone) if dead else coverage, _blocks(files))
-        metrics = {"mode": mode, "files_before": len(merged), "files_after": len(added),
-                   "dropped": len(gone) if dead else 0, "rows": sum(action.rows for action in added)}  # fmt: skip
-        return _work(context, [*_remove_files([*merged, *carriers(files)]), *added, carrier_file], "fold", metrics)
+        remaining = coverage.without(gone) if dead else coverage
+        metrics = {"dropped": len(gone) if dead else 0}
+        return Entries(added, metrics, remaining, _blocks_of(files, remaining), merged)
 
     def drop_partitions(self, context: IndexContext, partitions: Collection[str]) -> IndexWork:
         if not context.table.partition_by or context.definition.partition_by != context.table.partition_by:
             return IndexWork()  # entries of files that are gone are passed over, until a compaction
-        old = [file for file in entry_files(self._files(context)) if file.partition in partitions]
-        # An append: whoever rewrites these entries meanwhile writes what is void, and need not be refused.
-        return _work(context, _remove_files(old), "append", {"files": len(old)}) if old else IndexWork()
-
-    def _index(
-        self, context: IndexContext, files: Mapping[GroupKey, DataFile], partitions: Sequence[str] | None
-    ) -> IndexWork:
-        """Stage entries of these files beside those that there are."""
-        tree, version = context.definition.tree, context.snapshot.state.version
-        cover = MarkCovered(tree, version, None if partitions is None else tuple(partitions))
-        if not files:
-            return _work(context, [cover], "backdated", {"files": 0})
-        staged = stage_files(context, list(files.values()))
-        carrier_file = self._carrier(context, self._coverage_of(context, files.values()), staged.blocks)
-        return _work(context, [*staged.files, carrier_file, cover], "backdated", _metrics(staged, len(files)))
-
-    def _rebuild(self, context: IndexContext, partitions: Sequence[str] | None) -> IndexWork:
-        """Stage the entries of all files anew, or of those in some partitions, and remove the earlier ones.
-
-        One commit swaps them.
-        """
-        old = self._files(context)
-        if partitions is None:
-            built = self._index(context, self._files_to_index(context, True, None), None)
-            return _work(context, [*_remove_files(old), *built.actions], "fold", built.metrics)
-        snapshot, tree = context.snapshot, entry_tree(context.table, context.definition)
-        files = self._files_to_index(context, True, partitions)
-        if not files:
+        old = [file for file in entry_files(own_files(context)) if file.partition in partitions]
+        if not old:
             return IndexWork()
-        index_partitions = {index_partition(snapshot, context.definition, partition).path for partition, _ in files}
-        swapped = [file for file in entry_files(old) if file.partition in index_partitions]
-        # Entries of other files in the same index partitions stay as they are: of other partitions of the table, and of
-        # files that are gone, which the index goes on telling of should they come back.
-        others = Coverage.of(old).lineages - {file.lineage for file in files.values()}
-        gone = others - self._live(context)
-        kept = None
-        if swapped and (gone or context.definition.partition_by != context.table.partition_by):
-            kept = entries_of_files(snapshot, read_files(snapshot, tree, swapped, tree.columns), others)
-        staged = stage_files(context, list(files.values()), kept)
-        carrier_file = self._carrier(context, self._coverage_of(context, files.values()), staged.blocks)
-        cover = MarkCovered(tree.name, snapshot.state.version, tuple(partitions))
-        actions = [*_remove_files(swapped), *staged.files, carrier_file, cover]
-        return _work(context, actions, "fold", _metrics(staged, len(files)))
-
-    def _coverage_of(self, context: IndexContext, files: Iterable[DataFile]) -> Coverage:
-        return Coverage.single(stage_id(context.directory), context.definition.columns, None, files)
-
-    def _carrier(self, context: IndexContext, coverage: Coverage, blocks: int) -> AddFile:
-        snapshot, tree = context.snapshot, context.definition.tree
-        carrier_file = carrier(snapshot.store, tree, context.directory, coverage, snapshot.state.version)
-        return replace(carrier_file, extra={**(carrier_file.extra or {}), COVERED_BLOCKS: blocks})
-
-    # --- Coverage -----------------------------------------------------------------------------------------------------
-
-    def _files(self, context: IndexContext) -> list[DataFile]:
-        return context.snapshot.state.files(context.definition.tree)
-
-    def _live(self, context: IndexContext) -> frozenset[int]:
-        return frozenset(file.lineage for file in context.snapshot.state.files(DATA_TREE))
-
-    def _files_to_index(
-        self, context: IndexContext, all_files: bool, partitions: Sequence[str] | None
-    ) -> dict[GroupKey, DataFile]:
-        """Return the files to be indexed: all, or those that the index does not cover."""
-        covered = frozenset[int]() if all_files else Coverage.of(self._files(context)).lineages
-        return {
-            group: file
-            for group, file in indexable(context.snapshot).items()
-            if file.lineage not in covered and (partitions is None or group[0] in partitions)
-        }
+        actions = tuple(RemoveFile(file.tree, file.path) for file in old)
+        # An append: whoever rewrites these entries meanwhile writes what is void, and need not be refused.
+        return IndexWork(actions, self.writes(context, actions, "append"), metrics={"files": len(old)})
 
     # --- Queries ------------------------------------------------------------------------------------------------------
 
-    def can_prune(
-        self, table: TableDefinition, definition: IndexDefinition, probe: PredicateProbe
-    ) -> CannotPrune | None:
-        indexed = indexed_by(table, definition)
-        named = any(not probe.columns.isdisjoint(one.columns) for one in indexed)
-        if not named or probe.may_match(dict.fromkeys((one.key for one in indexed), NOTHING)):
-            return CannotPrune("the predicate does not bound its columns", "no_keys")
-        return None
-
-    def prune(self, context: IndexContext, probe: PredicateProbe) -> Candidates | CannotPrune:
+    def answer(self, context: IndexContext, probe: PredicateProbe) -> Answer | CannotPrune:
         compared = usable_of(context.snapshot, context.definition)
         if isinstance(compared, CannotPrune):
             return compared
         refused = cannot_use(context.snapshot, context.definition)
         if refused is not None and probe.may_match(dict.fromkeys((one.key for one in compared), NOTHING)):
             return refused
-        files = self._files(context)
-        coverage = Coverage.of(files)
-        covered_groups: dict[int, GroupKey] = {}
-        groups: set[GroupKey] = set()
-        for group, members in context.snapshot.groups().items():
-            if len(members) == 1 and not members[0].tombstones and members[0].lineage in coverage.lineages:
-                covered_groups[members[0].lineage] = group
-            else:
-                groups.add(group)  # whatever the log says, of this one nothing is known here
-        if groups and not covered_groups:
+        files, data_files = own_files(context), context.snapshot.state.files(DATA_TREE)
+        covered = Coverage.of(files).lineages & {file.lineage for file in data_files if not file.tombstones}
+        if data_files and not covered:
             return CannotPrune("it tells of none of the files", "covers_nothing")
         entry_files_to_read = [file for file in entry_files(files) if self._may_hold(context, file, probe)]
         most_values = int(context.definition.properties[MAX_VALUES])
         matching = find_blocks(context, entry_files_to_read, probe, most_values, compared)
         if isinstance(matching, CannotPrune):
             return matching
-        live = {lineage: blocks for lineage, blocks in matching.blocks.items() if lineage in covered_groups}
-        remaining, total = sum(map(len, live.values())), _blocks(files)
+        remaining, total = sum(len(matching.blocks.get(lineage, ())) for lineage in covered), _blocks(files)
         if total and remaining >= _MAX_SHARE_OF_BLOCKS * total:
             return CannotPrune(f"it leaves {remaining:,} of {total:,} blocks, (nearly) all of them", "no_gain")
-        groups.update(covered_groups[lineage] for lineage in live)
-        selected_blocks = {
-            lineage: frozenset(block_numbers)
-            for lineage, block_numbers in live.items()
-            if len(block_numbers) < matching.of[lineage]
-        }
-        counts = {lineage: matching.of[lineage] for lineage in selected_blocks}
-        return Candidates(frozenset(groups), None, matching.files, matching.bytes, selected_blocks, counts)
+
+        def left(file: DataFile) -> Blocks | bool | None:
+            if file.lineage not in covered:
+                return None  # whatever the log says, of this one nothing is known here
+            numbers = matching.blocks.get(file.lineage)
+            return False if numbers is None else Blocks(frozenset(numbers), matching.of[file.lineage])
+
+        return Answer(left, matching.files, lambda: matching.bytes)
 
     def verify(self, context: IndexContext) -> VerificationReport:
         return compare_blocks(context)
@@ -835,15 +703,7 @@ def _blocks(files: Iterable[DataFile]) -> int:
     return sum(count for count in counts if isinstance(count, int))
 
 
-def _remove_files(files: Iterable[DataFile]) -> list[AnyAction]:
-    return [RemoveFile(file.tree, file.path) for file in files]
-
-
-def _metrics(staged: StagedEntries, files: int) -> dict[str, Any]:
-    return {"files": files, "blocks": staged.blocks, "entries": staged.entries}
-
-
-def _work(
-    context: IndexContext, actions: Sequence[AnyAction], mode: WriteMode, metrics: Mapping[str, Any]
-) -> IndexWork:
-    return IndexWork(tuple(actions), (Write(shard_scope(context.definition.tree, _SCOPE), mode),), metrics=metrics)
+def _blocks_of(files: Iterable[DataFile], remaining: Coverage) -> dict[str, int]:
+    """Return about how many blocks the data files have that remain covered, as a carrier keeps that."""
+    files = list(files)
+    return {COVERED_BLOCKS: _blocks(files) * len(remaining.lineages) // max(len(Coverage.of(files).lineages), 1)}

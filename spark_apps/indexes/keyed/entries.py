@@ -223,7 +223,7 @@ class EntryHandler(IndexHandler):
     def options(self, table: TableDefinition, definition: IndexDefinition) -> dict[str, str]:
         """Return the kind's own properties, checked and completed.
 
-        :raises InvalidInput:
+        :raises InvalidInput: if one is not known, or not what it can be.
         """
         return {}
 

@@ -252,8 +252,8 @@ class _Reading:
 def _take_from_pages(pages: Sequence[Page], rows: Any, kind: str) -> Any:
     """Return the values at ascending row numbers, as an Arrow column.
 
-    :raises NotPlain:
-    :raises OSError:
+    :raises NotPlain: if the page of a value is encoded in a way that is left to Arrow.
+    :raises OSError: if a page is damaged.
     """
     import numpy as np
     import pyarrow as pa

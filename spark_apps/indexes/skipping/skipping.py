@@ -13,6 +13,7 @@ Follows Hive's Index Design (the handler) and ClickHouse's skipping indexes (wha
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace as changed
 from typing import Any, ClassVar, Literal
@@ -20,16 +21,12 @@ from typing import Any, ClassVar, Literal
 from msgspec.structs import replace
 
 from spark_apps.engine.pyspark_names import spark_errors
+from spark_apps.indexes.file_kinds import Answer, Blocks, Entries, FileKind, own_files
 from spark_apps.indexes.handler import (
     EXAMPLES,
-    Candidates,
-    CannotPrune,
-    Changes,
     Difference,
     Extremes,
     IndexContext,
-    IndexHandler,
-    IndexPlan,
     IndexWork,
     PredicateProbe,
     VerificationReport,
@@ -37,7 +34,7 @@ from spark_apps.indexes.handler import (
 )
 from spark_apps.indexes.lineage import Coverage, stage_id
 from spark_apps.indexes.lineage import Part as Covered
-from spark_apps.indexes.ranges import NOTHING, Range, Summary
+from spark_apps.indexes.ranges import Range, Summary
 from spark_apps.indexes.skipping.collecting import collect, collect_row_groups
 from spark_apps.indexes.skipping.collecting_here import Facts, collect_here
 from spark_apps.indexes.skipping.definition import (
@@ -68,18 +65,12 @@ from spark_apps.mergetree.schema import column_types
 from spark_apps.mergetree.tree import Snapshot
 from spark_apps.mergetree.write import lineage as id_of
 from spark_apps.storage.errors import InvalidInput, StorageError
-from spark_apps.timeline.files import DataFile, GroupKey, is_merged, lowest_plain_file
+from spark_apps.timeline.files import DataFile
 from spark_apps.timeline.model import (
     DATA_TREE,
     AddFile,
-    AnyAction,
     IndexDefinition,
-    MarkCovered,
-    RemoveFile,
     TableDefinition,
-    Write,
-    WriteMode,
-    shard_scope,
 )
 
 RECORDS = "records"
@@ -99,12 +90,11 @@ _MOST_SHARE, _ALWAYS_BYTES = 10, 64 * 1024
 """The records of a file's row groups are kept if they take no more than such a part of its bytes, or so few bytes."""
 
 
-class SkippingHandler(IndexHandler):
+class SkippingHandler(FileKind):
     """The kind with one record a data file."""
 
     kind: ClassVar[str] = "skipping"
-    by_key: ClassVar[bool] = False
-    maintains: ClassVar[bool] = False
+    scope: ClassVar[str] = RECORDS
     follows_files: ClassVar[bool] = True
     by_value = True
 
@@ -142,84 +132,39 @@ class SkippingHandler(IndexHandler):
         parts = parts_of(table, definition)
         return {part.expression.text: part.type.text for part in parts if part.expression.column is None}
 
-    # --- Build and refresh --------------------------------------------------------------------------------------------
+    def keys(self, table: TableDefinition, definition: IndexDefinition) -> Sequence[str]:
+        return [part.expression.key for part in parts_of(table, definition)]
 
-    def plan(self, context: IndexContext, mode: str = "full", partitions: Sequence[str] | None = None) -> IndexPlan:
-        name = context.definition.name
-        if mode == "quick":
-            return IndexPlan(name, mode, (), 0, 0, "a quick refresh reads and writes nothing")
-        files = _files_to_index(context, mode == "full", partitions)
-        groups = tuple(dict.fromkeys(file.group_key for file in files))
-        reason = "all files" if mode == "full" else f"{len(files)} files are not covered"
-        return IndexPlan(name, mode, groups, len(files), sum(file.bytes for file in files), reason)
+    # --- Build, refresh, compaction -----------------------------------------------------------------------------------
 
-    def build(self, context: IndexContext) -> IndexWork:
-        return self._index(context, _files_to_index(context, True, None), None)
+    def coverable(self, snapshot: Snapshot) -> list[DataFile]:
+        return [file for file in snapshot.state.files(DATA_TREE) if file.lineage]
 
-    def maintain(self, context: IndexContext, changes: Changes) -> IndexWork:
-        return IndexWork()
+    def entries(self, context: IndexContext, files: Sequence[DataFile]) -> Entries:
+        return Entries([_staged(context, self._collected(context, files), files)], coverage=Coverage())
 
     def follow(self, context: IndexContext, files: Sequence[DataFile]) -> IndexWork:
         if not all(file.lineage for file in files):
             return IndexWork()
-        added = _staged(context, self._collected(context, files), files)
-        return _work(context, [added], "append", {"files": len(files), "bytes": added.bytes})
+        (added,) = self.entries(context, files).files
+        metrics = {"files": len(files), "bytes": added.bytes}
+        return IndexWork((added,), self.writes(context, (added,), "append"), metrics=metrics)
 
-    def refresh(
-        self,
-        context: IndexContext,
-        mode: Literal["incremental", "full", "quick"] = "incremental",
-        partitions: Sequence[str] | None = None,
-    ) -> IndexWork:
-        lag = context.snapshot.state.index(context.definition.name).lag
-        if mode == "quick":
-            return IndexWork(metrics={"lagging_groups": len(lag)})
-        files = _files_to_index(context, mode == "full", partitions)
-        if mode == "full":
-            return self._rebuild(context, files, partitions)
-        if not files and not lag:
-            return IndexWork()
-        return self._index(context, files, partitions)
+    def without(self, context: IndexContext, lineages: AbstractSet[int]) -> Entries:
+        removed = [file for file in own_files(context) if not Coverage.of([file]).lineages.isdisjoint(lineages)]
+        known = [each for each in all_known(_opened(context, removed)) if each.lineage not in lineages]
+        return Entries([_staged(context, known)] if known else [], coverage=Coverage(), removed=removed)
 
-    def compact(self, context: IndexContext, mode: Literal["quick", "full"] = "quick") -> IndexWork:
-        files = _own_files(context)
-        live = _live(context)
-        gone = Coverage.of(files).lineages - live
+    def merged(self, context: IndexContext, mode: Literal["quick", "full"], gone: AbstractSet[int]) -> Entries | None:
+        files = own_files(context)
         if len(files) < 2 and not (gone and mode == "full"):
-            return IndexWork()
+            return None
         # Files of a source may come back as they were; of a keyed table a restore brings them back, and these records.
-        keep = live if mode == "full" or context.table.source is None else None
-        known = all_known(_opened(context, files), keep)
-        added = _staged(context, known)
-        metrics = {"mode": mode, "files_before": len(files), "files_after": 1, "rows": len(known),
-                   "dropped": len(gone) if keep is not None else 0}  # fmt: skip
-        return _work(context, [*_remove_files(files), added], "fold", metrics)
-
-    def _index(self, context: IndexContext, files: Sequence[DataFile], partitions: Sequence[str] | None) -> IndexWork:
-        """Stage records of these files beside those that there are."""
-        cover = MarkCovered(
-            context.definition.tree, context.snapshot.state.version, None if partitions is None else tuple(partitions)
-        )
-        if not files:
-            return _work(context, [cover], "backdated", {"files": 0})
-        added = _staged(context, self._collected(context, files), files)
-        return _work(context, [added, cover], "backdated", {"files": len(files)})
-
-    def _rebuild(self, context: IndexContext, files: Sequence[DataFile], partitions: Sequence[str] | None) -> IndexWork:
-        """Stage the records of all files anew, or of those in some partitions, in place of the earlier ones."""
-        old = _own_files(context)
-        known: list[Known] = []
-        if partitions is not None:
-            if not files:
-                return IndexWork()
-            again = {file.lineage for file in files}
-            known = [each for each in all_known(_opened(context, old)) if each.lineage not in again]
-        known += self._collected(context, files)
-        cover = MarkCovered(
-            context.definition.tree, context.snapshot.state.version, None if partitions is None else tuple(partitions)
-        )
-        staged = [_staged(context, known)] if known else []
-        return _work(context, [*_remove_files(old), *staged, cover], "fold", {"files": len(files)})
+        drops = mode == "full" or context.table.source is None
+        live = frozenset(file.lineage for file in context.snapshot.state.files(DATA_TREE))
+        known = all_known(_opened(context, files), live if drops else None)
+        metrics = {"dropped": len(gone) if drops else 0}
+        return Entries([_staged(context, known)], metrics, Coverage(), removed=files)
 
     def _collected(self, context: IndexContext, files: Sequence[DataFile]) -> list[Known]:
         parts, settings = parts_of(context.table, context.definition), _settings(context)
@@ -230,42 +175,15 @@ class SkippingHandler(IndexHandler):
 
     # --- Queries ------------------------------------------------------------------------------------------------------
 
-    def can_prune(
-        self, table: TableDefinition, definition: IndexDefinition, probe: PredicateProbe
-    ) -> CannotPrune | None:
-        parts = parts_of(table, definition)
-        named = any(not probe.columns.isdisjoint(part.expression.columns) for part in parts)
-        if not named or probe.may_match(dict.fromkeys((part.expression.key for part in parts), NOTHING)):
-            return CannotPrune("the predicate does not bound its expressions", "no_keys")
-        return None
-
-    def prune(self, context: IndexContext, probe: PredicateProbe) -> Candidates | CannotPrune:
+    def answer(self, context: IndexContext, probe: PredicateProbe) -> Answer:
         asked = _Asked(context, probe)
-        left: set[GroupKey] = set()
-        groups = context.snapshot.groups()
-        for group, members in groups.items():
-            # What a delta replaces or deletes can only go: the rows of a group are among those of its files.
-            if any(asked.may_match(file) for file in members):
-                left.add(group)
-        if asked.unknown and not asked.known:
-            return CannotPrune("it tells of none of the files", "covers_nothing")
-        row_groups = {
-            file.lineage: asked.left[file.lineage]
-            for group in left
-            for file in _read_by_row_groups(context.table, groups[group])
-            if file.lineage in asked.left
-        }
-        blocks = {lineage: some for lineage, (some, count) in row_groups.items() if len(some) < count}
-        if len(left) == len(groups) and groups and not blocks:
-            return CannotPrune(f"it rules out none of the {asked.known:,} files that it tells of", "no_gain")
-        counts = {lineage: row_groups[lineage][1] for lineage in blocks}
-        return Candidates(frozenset(left), None, asked.files, asked.fetched, blocks or None, counts or None)
+        return Answer(asked.left, asked.files, lambda: asked.fetched)
 
     def extremes(self, context: IndexContext, column: str) -> dict[int, Extremes]:
         types = {part.expression.text: part.type for part in parts_of(context.table, context.definition)
                  if part.expression.column == column}  # fmt: skip
         told: dict[int, Extremes] = {}
-        for records in _opened(context, _own_files(context)) if types else ():
+        for records in _opened(context, own_files(context)) if types else ():
             header = records.header
             for at, text in enumerate(header.keys):
                 if text not in types or header.types[at] != types[text].text:
@@ -278,7 +196,7 @@ class SkippingHandler(IndexHandler):
         return told
 
     def verify(self, context: IndexContext) -> VerificationReport:
-        files = _own_files(context)
+        files = own_files(context)
         try:
             return self._compared(context, files)
         except spark_errors(StorageError) as error:
@@ -378,9 +296,9 @@ class _Asked:
 
     def __init__(self, context: IndexContext, probe: PredicateProbe) -> None:
         self._probe = probe
-        own = _own_files(context)
+        own = own_files(context)
         self._records = _opened(context, own)
-        self.files, self.known, self.unknown = len(own), 0, 0
+        self.files = len(own)
         self._of = {
             record.lineage: (file, number)
             for file in reversed(self._records)
@@ -390,39 +308,34 @@ class _Asked:
         self._parts = [part for part in parts if not probe.columns.isdisjoint(part.expression.columns)]
         stamped = any(part.expression.stamped for part in self._parts)
         self._lookups = self._row_groups_asked = 0
-        self.left: dict[int, tuple[frozenset[int], int]] = {}
-        """Lineage of a file that was asked of -> its row groups that may match, and how many it has, if it is known."""
         self._stamp = stamp(context.snapshot.spark) if stamped and context.snapshot.has_spark else None
 
     @property
     def fetched(self) -> int:
         return sum(file.fetched for file in self._records)
 
-    def may_match(self, file: DataFile) -> bool:
-        """Tell whether a data file may hold a row that satisfies the predicate."""
-        found = self._of.get(file.lineage) if file.lineage else None
+    def left(self, file: DataFile) -> Blocks | bool | None:
+        """Return what of a data file may hold a row that satisfies the predicate; ``None`` if there is no record."""
+        found = self._of.get(file.lineage)
         if found is None:
-            self.unknown += 1
-            return True
-        self.known += 1
+            return None
         records, number = found
         record = records.header.files[number]
         matches = self._probe.may_match(self._values(records, number, record.rows, record.columns, record.stamp))
         count = records.row_groups_of(number)
         if count is None or (file.rows >= 0 and record.rows != file.rows - file.tombstones):
             return matches
-        left = frozenset[int]()
-        if matches:
-            if self._row_groups_asked + count > _MOST_ROW_GROUPS_ASKED:
-                return True
-            self._row_groups_asked += count
-            left = frozenset(
-                at
-                for at, (unit, rows, columns) in enumerate(records.row_groups(number))
-                if self._probe.may_match(self._values(records, unit, rows, columns, record.stamp))
-            )
-        self.left[file.lineage] = left, count
-        return bool(left)
+        if not matches:
+            return Blocks(frozenset(), count)
+        if self._row_groups_asked + count > _MOST_ROW_GROUPS_ASKED:
+            return True
+        self._row_groups_asked += count
+        numbers = frozenset(
+            at
+            for at, (unit, rows, columns) in enumerate(records.row_groups(number))
+            if self._probe.may_match(self._values(records, unit, rows, columns, record.stamp))
+        )
+        return Blocks(numbers, count)
 
     def _values(
         self, records: RecordFile, number: int, rows: int, columns: Sequence[ColumnRecord], stamped: int
@@ -471,37 +384,7 @@ class _Asked:
         )
 
 
-def _read_by_row_groups(table: TableDefinition, members: Sequence[DataFile]) -> Sequence[DataFile]:
-    """Return the files of a file group of which row groups without a match may be left out.
-
-    A row that does not match may hide one that does: in a delta, and by an ordering in the file below as well.
-    """
-    if is_merged(members):
-        return members
-    lowest = lowest_plain_file(members)
-    return () if lowest is None or table.merge_by == "ordering" else (lowest,)
-
-
 # --- Files ------------------------------------------------------------------------------------------------------------
-
-
-def _own_files(context: IndexContext) -> list[DataFile]:
-    return context.snapshot.state.files(context.definition.tree)
-
-
-def _live(context: IndexContext) -> frozenset[int]:
-    return frozenset(file.lineage for file in context.snapshot.state.files(DATA_TREE))
-
-
-def _files_to_index(context: IndexContext, all_files: bool, partitions: Sequence[str] | None) -> list[DataFile]:
-    """Return the files to be indexed: all, or those that the index does not cover."""
-    covered = frozenset[int]() if all_files else Coverage.of(_own_files(context)).lineages
-    files = {
-        file.lineage: file
-        for file in context.snapshot.state.files(DATA_TREE)
-        if file.lineage and file.lineage not in covered and (partitions is None or file.partition in partitions)
-    }
-    return list(files.values())
 
 
 def _opened(context: IndexContext, files: Sequence[DataFile]) -> list[RecordFile]:
@@ -536,16 +419,6 @@ def _staged(context: IndexContext, known: Sequence[Known], files: Iterable[DataF
         definition.tree, "", RECORDS, path, "base", len(known), len(data), snapshot.state.version, 0, id_of(path),
         coverage.to_extra(),
     )  # fmt: skip
-
-
-def _remove_files(files: Iterable[DataFile]) -> list[AnyAction]:
-    return [RemoveFile(file.tree, file.path) for file in files]
-
-
-def _work(
-    context: IndexContext, actions: Sequence[AnyAction], mode: WriteMode, metrics: Mapping[str, Any]
-) -> IndexWork:
-    return IndexWork(tuple(actions), (Write(shard_scope(context.definition.tree, RECORDS), mode),), metrics=metrics)
 
 
 def _differing(parts: Collection[Part], stored: Known, expected: Known) -> list[Difference]:

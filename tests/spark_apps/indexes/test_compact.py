@@ -12,8 +12,7 @@ from msgspec.structs import replace
 
 from spark_apps import IndexedTable
 from spark_apps.actions.indexing import verify
-from spark_apps.indexes import registry
-from spark_apps.indexes.block import compact
+from spark_apps.indexes import file_kinds, registry
 from spark_apps.indexes.lineage import entry_files
 from spark_apps.storage import errors
 from tests.spark_apps.frames import frame
@@ -137,7 +136,7 @@ def test_given_a_rebuild_that_fails_on_its_way_then_the_stale_index_stays_as_it_
 
     for partitions in (None, ["p=a/q=0"]):
         with monkeypatch.context() as patch:
-            patch.setattr(compact, "carrier", fail)  # when the entries are written already
+            patch.setattr(file_kinds, "carrier", fail)  # when the entries are written already
             with pytest.raises(errors.StorageUnavailable):
                 table.refresh_index("i", mode="full", partitions=partitions)
         later = IndexedTable.load(spark, table.uri)
