@@ -64,6 +64,8 @@ PAGES = (
         "For authors of DAGs: every operator, its arguments, and how an example DAG uses it.",
         ("airflow_provider_index.operators",),
         (
+            "airflow_provider_index.connected.Connected",
+            "airflow_provider_index.connected.OnTable",
             "airflow_provider_index.operators.base.TableOperator",
             "airflow_provider_index.operators.base.SparkTableOperator",
             "airflow_provider_index.operators.base.IndexOperator",

@@ -33,7 +33,7 @@ def test_given_an_approval_then_the_index_is_built_measured_and_taken_back_for_i
 
     run_id = lake.run_until_asked("index_advice", {"table": "advised.trips", "measure_after_days": 0})
     form = lake.client.asked("index_advice", run_id, "approve")
-    assert form["subject"] == "Change the indexes of advised.trips?"
+    assert form["subject"] == "Change the indexes of this table?" and "advised.trips" in form["body"]
     assert "CREATE INDEX" in form["body"] and "█" in form["body"] and "10,000 queries" in form["body"]
     assert lake.client.xcom("index_advice", run_id, "advise", "svg").startswith("<svg")
     assert timeline.refresh().version == version
