@@ -47,6 +47,11 @@ class Reporting:
     Mixed into one with ``table``, ``table_conn_id``, ``hook`` and ``outlets``.
     """
 
+    if TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any:
+            """Return what the operator has."""
+
     operator_extra_links: ClassVar[tuple[BaseOperatorLink, ...]] = (SparkUILink(), TablePageLink())
 
     table_location: str | None = None
@@ -64,9 +69,8 @@ class Reporting:
         """
         from airflow_provider_index import lineage, metrics
 
-        operator: Any = self
         try:
-            self.table_location = operator.location() or None
+            self.table_location = self.location() or None
             self.reported_commits = tuple(self._commits_of(result))
             if metrics.enabled():
                 self._count(context)
@@ -81,15 +85,13 @@ class Reporting:
         return result
 
     def _warn_of_report(self, error: LakeIndexError) -> None:
-        operator: Any = self
-        operator.log.warning("The work is done; what it did could not be told in full: %s", error.message)
+        self.log.warning("The work is done; what it did could not be told in full: %s", error.message)
 
     def report_error(self, error: BaseException) -> None:
         """Count a task that ends with an error."""
         from airflow_provider_index import metrics
 
-        operator: Any = self
-        metrics.record_error(operator.task_type, operator.table, error)
+        metrics.record_error(self.task_type, self.table, error)
 
     def show_spark_ui(self, context: Mapping[str, Any], url: str | None) -> None:
         """Show Spark's page as a link of the task, from now on."""
@@ -121,7 +123,6 @@ class Reporting:
     # --- inside -----------------------------------------------------------------------------------------------------
 
     def _commits_of(self, result: Any) -> Sequence[ReportedCommit]:
-        operator: Any = self
         commits = []
         for one in result if isinstance(result, list) else [result]:
             if not isinstance(one, Mapping):
@@ -133,36 +134,33 @@ class Reporting:
                 continue
             elif "txn_id" in one and "operation" in one:
                 # A receipt of a task on several tables has its own; otherwise the table is the task's.
-                table, location = one.get("table") or operator.table, one.get("table") or self.table_location
+                table, location = one.get("table") or self.table, one.get("table") or self.table_location
                 commits.append(ReportedCommit(one, table, location or table, self.index_name))
         return commits
 
     def _count(self, context: Mapping[str, Any]) -> None:
         from airflow_provider_index import metrics
 
-        operator: Any = self
         for commit in self.reported_commits:
             metrics.record_receipt(commit.receipt, commit.table, commit.index)
         for table in dict.fromkeys(commit.table for commit in self.reported_commits if commit.committed):
             with suppress(TableNotFound):  # dropped by what is reported
-                metrics.record_state(operator.hook.timeline(table).head, table)
+                metrics.record_state(self.hook.timeline(table).head, table)
         started = getattr(context["ti"], "start_date", None)
         if isinstance(started, datetime):
             seconds = (datetime.now(UTC) - started).total_seconds()
-            metrics.record_duration(operator.task_type, operator.table, seconds)
+            metrics.record_duration(self.task_type, self.table, seconds)
 
     def _with_definition(self, commit: ReportedCommit) -> ReportedCommit:
-        operator: Any = self
         try:
-            definition = operator.hook.timeline(commit.table).head.definition
+            definition = self.hook.timeline(commit.table).head.definition
         except TableNotFound:
             return commit
         return ReportedCommit(commit.receipt, commit.table, commit.location, commit.index, definition)
 
     def _fill_events(self, context: Mapping[str, Any]) -> None:
         """Put the receipts into the events that Airflow sends for the task's outlets once it has succeeded."""
-        operator: Any = self
-        for outlet in operator.outlets:
+        for outlet in self.outlets:
             if isinstance(outlet, AssetAlias):
                 for commit in self.reported_commits:
                     if commit.committed:
@@ -177,8 +175,7 @@ class Reporting:
     def _asset_of(self, commit: ReportedCommit) -> Asset:
         from airflow_provider_index import assets
 
-        operator: Any = self
-        conn_id = operator.table_conn_id
+        conn_id = self.table_conn_id
 
         def asset(table: str) -> Asset:
             if commit.index is None:
