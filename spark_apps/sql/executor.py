@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.types import StructType
@@ -12,6 +13,7 @@ from pyspark.sql.types import StructType
 from spark_apps.actions.evolve_schema import comment_of
 from spark_apps.actions.register import REGISTERED_AS
 from spark_apps.actions.rescale import RescalePlan
+from spark_apps.actions.template import Action
 from spark_apps.actions.write import drop_unfilled
 from spark_apps.indexes.included_columns import IncludedColumns
 from spark_apps.mergetree.schema import parse_ddl
@@ -61,6 +63,25 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
+Columns = tuple[str, ...]
+Rows = tuple[tuple[Any, ...], ...]
+Commit = dict[str, Any]
+"""The transaction and the window that an action commits in, as arguments of it."""
+
+Executor = Callable[[Session, Any, str | None], Result]
+
+
+@dataclass(frozen=True)
+class Unchanged:
+    """The outcome of a statement that had nothing to do: the operation that it would have been, and why it was not."""
+
+    operation: str
+    note: str
+
+
+Outcome = Receipt | Unchanged
+
+
 def live_tables(warehouse: Warehouse) -> Iterator[tuple[WarehouseTable, State]]:
     """Yield the tables of a warehouse that were not dropped, by their logs alone."""
     for table in warehouse.known_tables():
@@ -69,24 +90,21 @@ def live_tables(warehouse: Warehouse) -> Iterator[tuple[WarehouseTable, State]]:
             yield table, state
 
 
-def partition_not_found(table: IndexedTable, spec: s.PartitionSpec) -> PartitionNotFound:
-    values = ", ".join(f"{name} = {value!r}" for name, value in spec)
-    some = ", ".join(list(table.partitions)[:3]) or "none"
-    return PartitionNotFound(
-        f"{table.uri} has no partition with {values}; of its {len(table.partitions)} there are: {some}.",
-        hint="Check the values; a partition is there as soon as a row was written to it.",
-    )
-
-
-# --- Which partitions of a table a ``PARTITION (…)`` clause means ---------------------------------------------------
-
-
-def matching_partitions(table: IndexedTable, spec: PartitionSpec) -> list[str]:
+def partitions_of(table: IndexedTable, spec: PartitionSpec, if_exists: bool = False) -> list[str]:
     """Return paths of the partitions whose columns have these values; columns that are not named may have any.
 
     :raises InvalidInput: if a column is none that the table is partitioned by, or a value is not of its type.
+    :raises PartitionNotFound: if there is none, unless ``if_exists``.
     """
-    return paths_with(table.partitions, partition_texts(table, spec))
+    paths = paths_with(table.partitions, partition_texts(table, spec))
+    if paths or if_exists:
+        return paths
+    values = ", ".join(f"{name} = {value!r}" for name, value in spec)
+    some = ", ".join(list(table.partitions)[:3]) or "none"
+    raise PartitionNotFound(
+        f"{table.uri} has no partition with {values}; of its {len(table.partitions)} there are: {some}.",
+        hint="Check the values; a partition is there as soon as a row was written to it.",
+    )
 
 
 # --- ``CALL partition_bucket_index_manager(…)`` ---------------------------------------------------------------------
@@ -95,9 +113,6 @@ def matching_partitions(table: IndexedTable, spec: PartitionSpec) -> list[str]:
 PLAN_COLUMNS = ("result", "operation", "partition", "from_buckets", "to_buckets", "files", "bytes", "estimated_seconds",
                 "note")  # fmt: skip
 CONFIG_COLUMNS = ("instant", "rule", "expressions", "default")
-
-Columns = tuple[str, ...]
-Rows = tuple[tuple[Any, ...], ...]
 
 
 def show_config(table: IndexedTable) -> tuple[Columns, Rows]:
@@ -108,9 +123,7 @@ def show_config(table: IndexedTable) -> tuple[Columns, Rows]:
     )
 
 
-def change_rules(
-    table: IndexedTable, statement: ManageBuckets, window: int | None, txn_id: str | None
-) -> RescalePlan | Receipt:
+def change_rules(table: IndexedTable, statement: ManageBuckets, commit: Commit) -> RescalePlan | Receipt:
     """Overwrite, add to or roll back the rules; return a plan where nothing is to be done yet.
 
     :raises InvalidRule: if the rules cannot be read.
@@ -118,14 +131,11 @@ def change_rules(
     :raises StopWriteWindowOpen: if another holder's window is open.
     :raises DrainTimeout: if commits in progress do not end in time.
     """
-    more = _options(statement, window)
+    more = {**commit, **_options(statement)}
     if statement.dry_run:
         more = {"plan_only": True}
-    else:
-        more["txn_id"] = txn_id
     if statement.operation == "rollback":
-        instant = None if statement.argument == NEWEST else statement.argument
-        return table.rollback_rescale(instant, **more)
+        return table.rollback_rescale(None if statement.argument == NEWEST else statement.argument, **more)
     if statement.operation == "add":
         return table.rescale(add=statement.argument, **more)
     return table.rescale(statement.bucket_number, statement.rule, statement.argument, **more)
@@ -150,19 +160,15 @@ def show_plan(statement: ManageBuckets, plan: RescalePlan) -> tuple[Columns, Row
     )  # fmt: skip
 
 
-def _options(statement: ManageBuckets, window: int | None) -> dict[str, Any]:
+def _options(statement: ManageBuckets) -> dict[str, Any]:
     given = dict(statement.options)
-    more: dict[str, Any] = {"window": window}
+    kinds = {"window": int, "drain_seconds": float}
     try:
-        if "window" in given:
-            more["window"] = int(given["window"])
-        if "drain_seconds" in given:
-            more["drain_seconds"] = float(given["drain_seconds"])
+        return {name: kind(given[name]) for name, kind in kinds.items() if name in given}
     except ValueError as error:
         raise InvalidInput(
             f"The options {given} of the call are not numbers.", hint="window is an epoch, drain_seconds are seconds."
         ) from error
-    return more
 
 
 # --- What the statements on indexes and bucket rules do -------------------------------------------------------------
@@ -258,13 +264,15 @@ def _owner(session: Session, index: str) -> IndexedTable:
     return session.load(owners[0])
 
 
-def rebuild_index(session: Session, statement: s.RebuildIndex, txn_id: str | None) -> Result:
-    return _refresh(session, statement, "full", statement.partition, txn_id)
+def _refresh(table: IndexedTable, statement: s.RebuildIndex | s.RefreshIndex, commit: Commit, **more: Any) -> Receipt:
+    name = index_named(table, statement.index)
+    paths = None if statement.partition is None else partitions_of(table, statement.partition)
+    return table.refresh_index(name, partitions=paths, **more, **commit)
 
 
-def refresh_index(session: Session, statement: s.RefreshIndex, txn_id: str | None) -> Result:
-    more = {"included": _included(statement), "schema": statement.schema}
-    return _refresh(session, statement, statement.mode, statement.partition, txn_id, **more)
+def refresh_index(table: IndexedTable, statement: s.RefreshIndex, commit: Commit) -> Receipt:
+    included = _included(statement)
+    return _refresh(table, statement, commit, mode=statement.mode, included=included, schema=statement.schema)
 
 
 def _included(statement: s.CreateIndex | s.RefreshIndex) -> IncludedColumns | None:
@@ -273,45 +281,11 @@ def _included(statement: s.CreateIndex | s.RefreshIndex) -> IncludedColumns | No
     return IncludedColumns(statement.include, statement.exclude)
 
 
-def _refresh(
-    session: Session, statement: Any, mode: Any, spec: s.PartitionSpec | None, txn_id: str | None, **more: Any
-) -> Result:
-    table = session.load(statement.table)
-    name = index_named(table, statement.index)
-    paths = None
-    if spec is not None:
-        paths = matching_partitions(table, spec)
-        if not paths:
-            raise partition_not_found(table, spec)
-    receipt = table.refresh_index(name, mode, paths, **more, **session.commit_arguments(txn_id))
-    return change_result(statement, receipt, table.uri)
-
-
-def set_properties(session: Session, statement: s.SetIndexProperties, txn_id: str | None) -> Result:
-    table = session.load(statement.table)
-    name = index_named(table, statement.index)
-    receipt = table.alter_index(name, dict(statement.properties), **session.commit_arguments(txn_id))
-    return change_result(statement, receipt, table.uri)
-
-
-def show(session: Session, statement: s.ShowIndexes, _txn_id: str | None) -> Result:
-    table = session.load(statement.table)
-    columns, rows = show_indexes(table, statement.table, statement.formatted)
-    return Result(statement, columns, rows, location=table.uri)
-
-
-def describe(session: Session, statement: s.DescribeIndex, _txn_id: str | None) -> Result:
-    table = session.load(statement.table)
-    name = index_named(table, statement.index)
-    columns, rows = describe_index(table, statement.table, name, statement.formatted)
-    return Result(statement, columns, rows, location=table.uri)
-
-
 def call(session: Session, statement: s.ManageBuckets, txn_id: str | None) -> Result:
     table = session.load(statement.table)
     if statement.operation == "show_config":
         return Result(statement, *show_config(table), location=table.uri)
-    outcome = change_rules(table, statement, session.window, txn_id)
+    outcome = change_rules(table, statement, session.commit_arguments(txn_id))
     if isinstance(outcome, Receipt):
         return change_result(statement, outcome, table.uri)
     return Result(statement, *show_plan(statement, outcome), location=table.uri)
@@ -433,57 +407,21 @@ def _refuse_index_table(session: Session, name: str, error: TableNotFound) -> No
                 ) from error
 
 
-def drop_partition(session: Session, statement: s.DropPartition, txn_id: str | None) -> Result:
-    table = session.load(statement.table)
-    paths: list[str] = []
-    for spec in statement.partitions:
-        matches = matching_partitions(table, spec)
-        if not matches and not statement.if_exists:
-            raise partition_not_found(table, spec)
-        paths.extend(matches)
+def drop_partition(table: IndexedTable, statement: s.DropPartition, commit: Commit) -> Outcome:
+    paths = [path for spec in statement.partitions for path in partitions_of(table, spec, statement.if_exists)]
     if not paths:
-        return unchanged_result(statement, table.uri, "drop_partition", "there is no such partition", txn_id)
-    receipt = table.drop_partition(*dict.fromkeys(paths), **session.commit_arguments(txn_id))
-    return change_result(statement, receipt, table.uri)
+        return Unchanged("drop_partition", "there is no such partition")
+    return table.drop_partition(*dict.fromkeys(paths), **commit)
 
 
-# --- columns ----------------------------------------------------------------------------------------------------
-
-
-def add_columns(session: Session, statement: s.AddColumns, txn_id: str | None) -> Result:
-    table = session.load(statement.table)
-    comments = _column_comments(statement.columns)
-    receipt = table.add_columns(statement.columns, properties=comments, **session.commit_arguments(txn_id))
-    return change_result(statement, receipt, table.uri)
-
-
-def alter_column_type(session: Session, statement: s.AlterColumnType, txn_id: str | None) -> Result:
-    table = session.load(statement.table)
-    receipt = table.widen_column(statement.column, statement.type, **session.commit_arguments(txn_id))
-    return change_result(statement, receipt, table.uri)
-
-
-def rename_column(session: Session, statement: s.RenameColumn, txn_id: str | None) -> Result:
-    table = session.load(statement.table)
-    receipt = table.rename_column(statement.column, statement.to, **session.commit_arguments(txn_id))
-    return change_result(statement, receipt, table.uri)
-
-
-def set_table_properties(session: Session, statement: s.SetTableProperties, txn_id: str | None) -> Result:
-    table = session.load(statement.table)
-    receipt = table.set_properties(dict(statement.properties), **session.commit_arguments(txn_id))
-    return change_result(statement, receipt, table.uri)
-
-
-def drop_columns(session: Session, statement: s.DropColumns, txn_id: str | None) -> Result:
-    table = session.load(statement.table)
+def drop_columns(table: IndexedTable, statement: s.DropColumns, commit: Commit) -> Outcome:
     names = statement.columns
     if statement.if_exists:
         existing = {field.name.lower() for field in table.definition.fields}
         names = tuple(name for name in names if name.lower() in existing)
     if not names:
-        return unchanged_result(statement, table.uri, "change_columns", "there is no such column", txn_id)
-    return change_result(statement, table.drop_column(*names, **session.commit_arguments(txn_id)), table.uri)
+        return Unchanged("change_columns", "there is no such column")
+    return table.drop_column(*names, **commit)
 
 
 # --- tables of others -------------------------------------------------------------------------------------------
@@ -530,8 +468,6 @@ def _address(session: Session, statement: s.RegisterSource) -> tuple[str, str | 
     """Return where the source is, and where its name stands for, if that is in the warehouse.
 
     A table in a catalog of Iceberg has no address that is known here: its name in the catalog is taken.
-
-    A table in a catalog of Iceberg has no address that is known here: it is what the catalog calls it.
     """
     if "/" in statement.table:
         if statement.location not in (None, statement.table):
@@ -569,6 +505,43 @@ def _check_location_is_free(session: Session, location: str, by_source: bool) ->
     raise TableExists(f"At {location} {what} already.", hint="Choose another name.")
 
 
+# --- How statements are run ------------------------------------------------------------------------------------------
+
+
+def _changes(change: Callable[[IndexedTable, Any, Commit], Outcome]) -> Executor:
+    """Return how a statement is run that changes the table it names."""
+
+    def execute_one(session: Session, statement: Any, txn_id: str | None) -> Result:
+        table = session.load(statement.table)
+        outcome = change(table, statement, session.commit_arguments(txn_id))
+        if isinstance(outcome, Unchanged):
+            return unchanged_result(statement, table.uri, outcome.operation, outcome.note, txn_id)
+        return change_result(statement, outcome, table.uri)
+
+    return execute_one
+
+
+def _writes(write: Callable[[Session, Any, IndexedTable], Action]) -> Executor:
+    """Return how a statement is run that changes rows."""
+
+    def execute_one(session: Session, statement: Any, txn_id: str | None) -> Result:
+        table = queries.target(session, statement)
+        action = write(session, statement, table)
+        return change_result(statement, table.run_action(action, **session.commit_arguments(txn_id)), table.uri)
+
+    return execute_one
+
+
+def _shows(show: Callable[[IndexedTable, Any], tuple[Columns, Rows]]) -> Executor:
+    """Return how a statement is run that only reads about the table it names."""
+
+    def execute_one(session: Session, statement: Any, _txn_id: str | None) -> Result:
+        table = session.load(statement.table)
+        return Result(statement, *show(table, statement), location=table.uri)
+
+    return execute_one
+
+
 # --- Runs one statement ---------------------------------------------------------------------------------------------
 
 
@@ -601,31 +574,38 @@ def _committed(session: Session, statement: Any, txn_id: str) -> Result | None:
     return None
 
 
-_EXECUTORS: dict[type[s.Statement], Callable[[Session, Any, str | None], Result]] = {
+_EXECUTORS: dict[type[s.Statement], Executor] = {
     s.CreateTable: create_table,
     s.RegisterSource: register_source,
     s.DropTable: drop_table,
-    s.DropPartition: drop_partition,
-    s.AddColumns: add_columns,
-    s.AlterColumnType: alter_column_type,
-    s.RenameColumn: rename_column,
-    s.SetTableProperties: set_table_properties,
-    s.DropColumns: drop_columns,
+    s.DropPartition: _changes(drop_partition),
+    s.AddColumns: _changes(
+        lambda table, one, commit: table.add_columns(one.columns, properties=_column_comments(one.columns), **commit)
+    ),
+    s.AlterColumnType: _changes(lambda table, one, commit: table.widen_column(one.column, one.type, **commit)),
+    s.RenameColumn: _changes(lambda table, one, commit: table.rename_column(one.column, one.to, **commit)),
+    s.SetTableProperties: _changes(lambda table, one, commit: table.set_properties(dict(one.properties), **commit)),
+    s.DropColumns: _changes(drop_columns),
     s.CreateIndex: create_index,
     s.DropIndex: drop_index,
-    s.RebuildIndex: rebuild_index,
-    s.RefreshIndex: refresh_index,
-    s.SetIndexProperties: set_properties,
-    s.ShowIndexes: show,
-    s.DescribeIndex: describe,
+    s.RebuildIndex: _changes(lambda table, one, commit: _refresh(table, one, commit, mode="full")),
+    s.RefreshIndex: _changes(refresh_index),
+    s.SetIndexProperties: _changes(
+        lambda table, one, commit: table.alter_index(index_named(table, one.index), dict(one.properties), **commit)
+    ),
+    s.ShowIndexes: _shows(lambda table, one: show_indexes(table, one.table, one.formatted)),
+    s.DescribeIndex: _shows(
+        lambda table, one: describe_index(table, one.table, index_named(table, one.index), one.formatted)
+    ),
     s.ManageBuckets: call,
     s.Query: select,
-    s.InsertInto: queries.insert,
-    s.InsertOverwrite: queries.insert,
-    s.Update: queries.update,
-    s.DeleteFrom: queries.delete,
-    s.Merge: queries.merge,
+    s.InsertInto: _writes(queries.insert),
+    s.InsertOverwrite: _writes(queries.insert),
+    s.Update: _writes(queries.update),
+    s.DeleteFrom: _writes(queries.delete),
+    s.Merge: _writes(queries.merge),
 }
+"""Kind of a statement -> how it is run."""
 
 
 # --- Runs a script --------------------------------------------------------------------------------------------------

@@ -36,6 +36,7 @@ from spark_apps.actions.change_rows import (
 )
 from spark_apps.actions.template import Action
 from spark_apps.actions.upsert_plan import unique_index
+from spark_apps.actions.write import Delete
 from spark_apps.engine.spark_utils import over_connect, setting
 from spark_apps.engine.spark_versions import message_of, try_cast
 from spark_apps.mergetree.schema import quote
@@ -44,7 +45,7 @@ from spark_apps.optimizer.session import indexes_in_use
 from spark_apps.sources.other_formats import check_folder
 from spark_apps.sources.registry import find_in_catalog
 from spark_apps.sql import statements as s
-from spark_apps.sql.results import Result, Session, change_result, partition_texts, paths_with
+from spark_apps.sql.results import Result, Session, partition_texts, paths_with
 from spark_apps.sql.row_parser import (
     Equalities,
     Equality,
@@ -58,11 +59,11 @@ from spark_apps.sql.row_parser import (
     replaced,
 )
 from spark_apps.storage.errors import InvalidInput, InvalidName, InvalidStatement, TableNotFound, UnsupportedSource
+from spark_apps.storage.parameters import bind
 from spark_apps.storage.store import Store
 from spark_apps.table import IndexedTable
 from spark_apps.timeline.allowed_sources import PLAIN_FORMATS
 from spark_apps.timeline.locations import Warehouse, locate
-from spark_apps.timeline.model import Receipt
 from spark_apps.timeline.state import State
 
 if TYPE_CHECKING:
@@ -284,7 +285,7 @@ _CLAUSE = "__lakeindex_clause"
 _TIMES = (T.DateType, T.TimestampType, T.TimestampNTZType)
 
 
-def _target(session: Session, statement: Any) -> IndexedTable:
+def target(session: Session, statement: Any) -> IndexedTable:
     """Return the keyed table that a statement writes to.
 
     :raises InvalidInput: if it is a source, or a table of Spark's own.
@@ -316,22 +317,14 @@ def _enabled(session: Session) -> Callable[[], AbstractContextManager[Any]]:
     return lambda: indexes_in_use(session.spark, session.warehouse.options)
 
 
-def _done(session: Session, statement: Any, table: IndexedTable, action: Any, txn_id: str | None) -> Result:
-    receipt: Receipt = table.run_action(action, **session.commit_arguments(txn_id))
-    return change_result(statement, receipt, table.uri)
-
-
 # --- INSERT -----------------------------------------------------------------------------------------------------------
 
 
-def insert(session: Session, statement: s.InsertInto, txn_id: str | None) -> Result:
-    table = _target(session, statement)
+def insert(session: Session, statement: s.InsertInto, table: IndexedTable) -> Action:
     compute, enabled = partial(_inserted, session, statement, table), _enabled(session)
     if isinstance(statement, s.InsertOverwrite):
-        action: Action = OverwriteQuery(compute, enabled, _also(session, statement, table))
-    else:
-        action = InsertQuery(compute, enabled)
-    return _done(session, statement, table, action, txn_id)
+        return OverwriteQuery(compute, enabled, _also(session, statement, table))
+    return InsertQuery(compute, enabled)
 
 
 def _inserted(session: Session, statement: s.InsertInto, table: IndexedTable, snapshot: Snapshot) -> DataFrame:
@@ -449,12 +442,10 @@ def _called(statement: Any) -> str:
     return quote(statement.alias or statement.table.rstrip("/").rpartition("/")[2].rpartition(".")[2])
 
 
-def delete(session: Session, statement: s.DeleteFrom, txn_id: str | None) -> Result:
-    table = _target(session, statement)
+def delete(session: Session, statement: s.DeleteFrom, table: IndexedTable) -> Action:
     where = statement.where or "true"
     if is_plain(where):
-        receipt = table.delete(where, **session.commit_arguments(txn_id))
-        return change_result(statement, receipt, table.uri)
+        return Delete(bind(where, None))
 
     def rows(snapshot: Snapshot) -> DataFrame:
         shown, called = table.showing(snapshot), _called(statement)
@@ -462,13 +453,11 @@ def delete(session: Session, statement: s.DeleteFrom, txn_id: str | None) -> Res
         text = f"SELECT {names} FROM {_TARGET} AS {called} WHERE ({where}\n)"
         return Tables(session, [shown]).query(text, {_TARGET: shown})
 
-    return _done(session, statement, table, DeleteRows(rows, _enabled(session)), txn_id)
+    return DeleteRows(rows, _enabled(session))
 
 
-def update(session: Session, statement: s.Update, txn_id: str | None) -> Result:
-    table = _target(session, statement)
-    action = UpdateRows(partial(_updated, session, statement, table), _enabled(session))
-    return _done(session, statement, table, action, txn_id)
+def update(session: Session, statement: s.Update, table: IndexedTable) -> Action:
+    return UpdateRows(partial(_updated, session, statement, table), _enabled(session))
 
 
 def _updated(session: Session, statement: s.Update, table: IndexedTable, snapshot: Snapshot, _hold: Any) -> RowChanges:
@@ -484,10 +473,8 @@ def _updated(session: Session, statement: s.Update, table: IndexedTable, snapsho
 # --- MERGE ------------------------------------------------------------------------------------------------------------
 
 
-def merge(session: Session, statement: s.Merge, txn_id: str | None) -> Result:
-    table = _target(session, statement)
-    action = MergeRows(partial(_merged, session, statement, table), _enabled(session))
-    return _done(session, statement, table, action, txn_id)
+def merge(session: Session, statement: s.Merge, table: IndexedTable) -> Action:
+    return MergeRows(partial(_merged, session, statement, table), _enabled(session))
 
 
 def _merged(
