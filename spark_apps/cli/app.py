@@ -83,8 +83,8 @@ def _told(error: LakeIndexError, noted: Run) -> int:
     try:
         sys.stdout.flush()
         if noted.output.as_json:
-            told = {"type": type(error).__name__, "message": message, "outcome": outcome, "hint": hint}
-            click.echo(encode({"error": told}).decode(), err=True)
+            fields = {"type": type(error).__name__, "message": message, "outcome": outcome, "hint": hint}
+            click.echo(encode({"error": fields}).decode(), err=True)
         else:
             said = _obeyed_by_none(" ".join(filter(None, (message, outcome))))
             lines = [f"{click.style('Error:', fg='red', bold=True)} {said}"]

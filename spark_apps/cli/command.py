@@ -152,7 +152,7 @@ def _parameters(_context: Any, _option: Any, given: tuple[str, ...]) -> dict[str
 
 
 def note_state(state: State) -> State:
-    """Remember the state that a command looks at, so that a misspelt name of it can be told from the others."""
+    """Remember the state that a command looks at, so that an error can name what is nearest to a misspelt name."""
     run = click.get_current_context().find_root().obj
     run.state = state
     return state

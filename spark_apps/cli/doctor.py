@@ -1,4 +1,4 @@
-"""The command ``doctor``: what is installed here, what the connection says, and whether the store keeps a log.
+"""The command ``doctor``: what is installed, what the connection says, and whether the store keeps a log.
 
 It is what ``python -m airflow_provider_index check`` tries of a store, without Airflow. Spark's side of a store is
 tried by that command alone, which starts one.
@@ -40,7 +40,7 @@ def doctor(lake: Lake, read_only: bool) -> int:
     Says what is installed, whether the warehouse can be reached, and whether its store can keep a log. Exits with 1
     if a check fails.
 
-    Files of the check lie below <warehouse>/_index_check and are removed again.
+    Files of the check are below <warehouse>/_index_check and are removed again.
     """
     versions = list(_versions())
     options = lake.warehouse.options
@@ -97,8 +97,8 @@ def _outcome(reach: Reach) -> str:
 
 
 def _plain(reach: Reach, lake: Lake) -> dict[str, Any]:
-    told: dict[str, Any] = msgspec.to_builtins(reach)
-    return {**told, "detail": hidden(reach.detail, lake), "hint": hidden(reach.hint, lake)}
+    fields: dict[str, Any] = msgspec.to_builtins(reach)
+    return {**fields, "detail": hidden(reach.detail, lake), "hint": hidden(reach.hint, lake)}
 
 
 def _versions() -> Iterator[dict[str, Any]]:

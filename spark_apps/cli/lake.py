@@ -1,6 +1,6 @@
 """The tables that a command is about: where their warehouse is, how its store is reached, which of them is meant.
 
-A warehouse comes from an option, a variable of the environment, or an Airflow connection that stands in the
+A warehouse comes from an option, a variable of the environment, or an Airflow connection in the
 environment (``AIRFLOW_CONN_…``, as JSON), which is read without Airflow. Storage options may hold secrets: they are
 given in files or in the environment, refused on a command line that other users of the machine can read, and never
 printed.
@@ -88,7 +88,7 @@ class Lake:
     def tables(self) -> Iterable[WarehouseTable]:
         """Return the tables of the warehouse.
 
-        :raises InvalidInput: if none is named, or it is no folder here.
+        :raises InvalidInput: if none is named, or it is no folder of this machine.
         """
         root = self.root
         if "://" not in root and not Path(root).is_dir():
@@ -157,7 +157,7 @@ def warehouse_of(
 
     :param storage_options: a file of a JSON object, or the object itself.
     :param options: ``name=value`` each.
-    :param on_line: whether ``storage_options`` stood on the command line.
+    :param on_line: whether ``storage_options`` is from the command line.
     :raises InvalidInput: for what cannot be understood, or a secret on the command line.
     """
     of_connection = {} if connection is None else _connection(connection)

@@ -36,7 +36,7 @@ from spark_apps.timeline.statistics import partition_statistics, table_statistic
 
 _AT_ONCE = 16
 _SILENT_SECONDS = 900.0
-"""An attempt without a sign of life for so long is told to be silent."""
+"""Seconds without a heartbeat after which an attempt is shown as silent."""
 
 
 # --- tables -----------------------------------------------------------------------------------------------------------
@@ -58,44 +58,44 @@ def tables(lake: Lake, pattern: str, names: bool, dropped: bool) -> int:
                  or (table.trouble is not None and may_hold(pattern, table.name))]  # fmt: skip
     code = STORE_FAILED if any(table.trouble is not None for table in found) else 0
     if names:
-        told: list[dict[str, Any]] = [
+        listed: list[dict[str, Any]] = [
             {"name": table.name, "location": table.location}
             | ({} if table.trouble is None else {"error": hidden(table.trouble.message, lake)})
             for table in found
         ]
     else:
-        told = []
+        listed = []
         with lake.output.progress("reading logs") as progress, ThreadPoolExecutor(_AT_ONCE) as pool:
             for number, one in enumerate(pool.map(lambda table: _of_table(lake, table), found), 1):
                 progress.tell(f"reading logs, {number} of {len(found)}")
                 if dropped or one["state"] != "dropped":
-                    told.append(one)
+                    listed.append(one)
     if lake.output.as_json:
-        lake.output.json(told)
+        lake.output.json(listed)
         return code
     unread = sum(table.trouble is not None for table in found)
-    heading = f"{counted(len(told) - unread, 'table')} in {lake.root}"
+    heading = f"{counted(len(listed) - unread, 'table')} in {lake.root}"
     heading += f", and {counted(unread, 'folder')} that cannot be looked into" if unread else ""
     if names:
-        grid = Grid(("table", "address"), [(one["name"], one.get("error", one["location"])) for one in told])
+        grid = Grid(("table", "address"), [(one["name"], one.get("error", one["location"])) for one in listed])
     else:
         columns = ("table", "rows of", "version", "last commit (UTC)", "rows", "size", "files", "indexes")
-        grid = Grid(columns, [_row_of_table(one) for one in told])
+        grid = Grid(columns, [_row_of_table(one) for one in listed])
     lake.output.view(View(heading, grids=[grid]))
     return code
 
 
 def _of_table(lake: Lake, table: WarehouseTable) -> dict[str, Any]:
-    told: dict[str, Any] = {"name": table.name, "location": table.location, "state": "active"}
+    fields: dict[str, Any] = {"name": table.name, "location": table.location, "state": "active"}
     try:
         state = table.state()
     except LakeIndexError as error:
-        return {**told, "state": "unreadable", "error": hidden(error.message, lake)}
+        return {**fields, "state": "unreadable", "error": hidden(error.message, lake)}
     if state is None:
-        return {**told, "state": "dropped"}
+        return {**fields, "state": "dropped"}
     statistics = table_statistics(state)
     return {
-        **told,
+        **fields,
         "rows_of": statistics.source or "lakeindex",
         "version": state.version,
         "instant": iso(state.instant),
@@ -107,22 +107,22 @@ def _of_table(lake: Lake, table: WarehouseTable) -> dict[str, Any]:
 
 
 def _counts(count: RowCount) -> dict[str, int | None]:
-    """Return how many rows there are, and between which bounds where the log does not tell exactly."""
+    """Return how many rows there are, and between which bounds where the log does not say exactly."""
     return {"rows": count.exact, "rows_at_least": count.least, "rows_at_most": count.most}
 
 
-def _row_of_table(told: Mapping[str, Any]) -> tuple[Any, ...]:
-    if told["state"] != "active":
-        return (told["name"], told["state"], None, None, None, None, None, told.get("error"))
+def _row_of_table(fields: Mapping[str, Any]) -> tuple[Any, ...]:
+    if fields["state"] != "active":
+        return (fields["name"], fields["state"], None, None, None, None, None, fields.get("error"))
     return (
-        told["name"],
-        told["rows_of"],
-        exact(told["version"]),
-        told["instant"][:16].replace("T", " "),
-        Figure(RowCount(told["rows_at_least"], told["rows_at_most"]).text),
-        size(told["bytes"]),
-        told["files"],
-        told["indexes"],
+        fields["name"],
+        fields["rows_of"],
+        exact(fields["version"]),
+        fields["instant"][:16].replace("T", " "),
+        Figure(RowCount(fields["rows_at_least"], fields["rows_at_most"]).text),
+        size(fields["bytes"]),
+        fields["files"],
+        fields["indexes"],
     )
 
 
@@ -148,7 +148,7 @@ def show(lake: Lake, table: str, version: int | None, as_of: str | None, partiti
     statistics = table_statistics(state)
     definition = {**_plain_fields(state.table), "columns": [_plain_fields(field) for field in state.table.fields]}
     del definition["fields"]
-    told: dict[str, Any] = {
+    document: dict[str, Any] = {
         "location": uri,
         "version": state.version,
         "instant": iso(state.instant),
@@ -160,8 +160,8 @@ def show(lake: Lake, table: str, version: int | None, as_of: str | None, partiti
         "features": {"reader": list(state.reader_features), "writer": list(state.writer_features)},
     }
     if partitions:
-        told["partitions"] = [asdict(one) for one in partition_statistics(state)]
-    lake.output.json(told)
+        document["partitions"] = [asdict(one) for one in partition_statistics(state)]
+    lake.output.json(document)
 
 
 def _plain_fields(struct: Any) -> dict[str, Any]:
@@ -216,11 +216,11 @@ def indexes(lake: Lake, table: str, index: str | None, version: int | None, as_o
         state.index(index)
     if lake.output.as_json:
         statistics = table_statistics(state).indexes
-        told = [
+        described = [
             {**statistics[name].to_dict(), "definition": _plain_fields(state.index(name).definition)}
             for name in ([index] if index is not None else sorted(state.indexes))
         ]
-        lake.output.json(told if index is None else told[0])
+        lake.output.json(described if index is None else described[0])
     elif index is None:
         lake.output.view(indexes_of(state).view())
     else:
@@ -290,11 +290,11 @@ def windows(lake: Lake, table: str) -> None:
     state, now = timeline.head, timeline.clock()
     waiting = {epoch: [one.txn_id for one in undrained(timeline, epoch)] for epoch in state.windows}
     if lake.output.as_json:
-        told = [
+        still_open = [
             {**_of_window(window), "over": window.deadline < now, "undrained": waiting[epoch]}
             for epoch, window in state.windows.items()
         ]
-        lake.output.json({"open": told, "ended": {str(epoch): how for epoch, how in state.ended_windows.items()}})
+        lake.output.json({"open": still_open, "ended": {str(epoch): how for epoch, how in state.ended_windows.items()}})
         return
     rows = [
         (
@@ -335,9 +335,9 @@ def attempts(lake: Lake, table: str, everything: bool) -> None:
     """
     timeline = lake.timeline(table)
     with lake.output.progress("reading attempts"):
-        told = list(_attempts(timeline, everything))
+        found = list(_attempts(timeline, everything))
     if lake.output.as_json:
-        lake.output.json(told)
+        lake.output.json(found)
         return
     rows = [
         (
@@ -349,7 +349,7 @@ def attempts(lake: Lake, table: str, everything: bool) -> None:
             None if one["silent_seconds"] is None else span(one["silent_seconds"]),
             one["progress"],
         )
-        for one in told
+        for one in found
     ]
     columns = ("transaction", "attempt", "operation", "state", "begun before", "silent for", "at")
     what = "attempt" if everything else "attempt at work"
@@ -441,7 +441,7 @@ def plan(
     )
     entries = [entry for entry in described.tables if entry.enabled]
     if any(entry.is_pattern and entry.table_conn_id is None for entry in entries):
-        lake.tables()  # refused here, where there is no warehouse
+        lake.tables()  # refuses a warehouse that is missing
     elsewhere = {entry.table_conn_id for entry in entries if entry.table_conn_id is not None}
     warehouses = {"": lake.warehouse, **{one: warehouse_of(None, one, None, (), False) for one in sorted(elsewhere)}}
     with lake.output.progress("listing tables") as progress:

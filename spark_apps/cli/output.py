@@ -46,7 +46,7 @@ class Output:
     def view(self, view: View, most: int = ALL) -> None:
         """Print a view as a table.
 
-        :param most: so many rows of each of its tables.
+        :param most: rows of each of its tables that are printed.
         """
         self.text(_coloured(as_text(view, most=most)))
 
@@ -63,7 +63,7 @@ class Output:
 
         :param names: of the columns.
         :param batches: Arrow record batches; no more are asked for than are printed.
-        :param most: so many rows as a table; JSON has all, each as an object in a line of its own.
+        :param most: rows that are printed as a table; JSON has all, each as an object in a line of its own.
         """
         rows = _rows(batches)
         if self.as_json:
@@ -160,7 +160,7 @@ def _rows(batches: Iterable[Any]) -> Iterator[list[Any]]:
 
 
 def _cell(value: Any) -> Any:
-    """Return a value as a table shows it: numbers as they stand, and nothing told from an empty text."""
+    """Return a value as a table shows it: numbers unchanged, and null apart from an empty text."""
     if value is None:
         return "null"
     if isinstance(value, Mapping | list):

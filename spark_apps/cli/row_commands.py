@@ -97,11 +97,11 @@ def explain(
     opened = lake.open(table, version, as_of, time_zone)
     note_state(opened.snapshot.state)
     with lake.output.progress("asking indexes"):
-        told = opened.explain(where, columns, parameters=parameters)
+        explanation = opened.explain(where, columns, parameters=parameters)
     if lake.output.as_json:
-        lake.output.json(told.to_dict())
+        lake.output.json(explanation.to_dict())
     else:
-        lake.output.view(told.view())
+        lake.output.view(explanation.view())
 
 
 @command("asked")
@@ -111,11 +111,11 @@ def asked(lake: Lake, table: str) -> None:
 
     Shows predicates, the indexes used, and why other indexes were not used.
     """
-    told = read_log(lake.timeline(table).store)
+    recorded = read_log(lake.timeline(table).store)
     if lake.output.as_json:
-        lake.output.json(told.to_dict())
+        lake.output.json(recorded.to_dict())
     else:
-        lake.output.view(told.view())
+        lake.output.view(recorded.view())
 
 
 @command("advise")
@@ -146,14 +146,14 @@ def advise(
     note_state(opened.snapshot.state)
     limits = {"bytes": budget, "minutes": minutes}
     with lake.output.progress("trying indexes"):
-        told = opened.advise(
+        advice = opened.advise(
             _workload(opened, queries, event_logs, sql_files),
             {name: limit for name, limit in limits.items() if limit is not None},
         )
     if lake.output.as_json:
-        lake.output.json(told.to_dict())
+        lake.output.json(advice.to_dict())
     else:
-        lake.output.view(told.view())
+        lake.output.view(advice.view())
 
 
 def _workload(opened: OpenTable, queries: str | None, event_logs: str | None, sql_files: str | None) -> Workload | None:
@@ -459,11 +459,11 @@ _OWN_ERROR = re.compile(r"spark_apps\.storage\.errors\.(\w+): (.+)")
 def _refused(error: Exception) -> LakeIndexError:
     """Return DuckDB's error as one of ours; where a table's reading failed, that one."""
     text = str(error).strip()
-    told = _OWN_ERROR.findall(text)
-    if told:
-        name, message = told[-1]
+    found = _OWN_ERROR.findall(text)
+    if found:
+        name, message = found[-1]
         kind = getattr(errors, name, None)
-        # Those that carry a receipt are of commits, which are not made here.
+        # Those that carry a receipt are of commits, which this command does not make.
         known = kind if isinstance(kind, type) and issubclass(kind, LakeIndexError) else StorageError
         return known(message, outcome="")
     return InvalidStatement(f"DuckDB: {text}")
@@ -537,7 +537,7 @@ def export(
 
 @contextmanager
 def _written(path: Path | None) -> Iterator[IO[bytes]]:
-    """Give a stream to write; what was written stands at the path once the block has ended well."""
+    """Give a stream to write; what was written is at the path once the block has ended well."""
     if path is None:
         sys.stdout.flush()
         yield sys.stdout.buffer

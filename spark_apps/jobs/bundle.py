@@ -5,7 +5,7 @@ that made it; any other reads the source. A bundle is made once for each content
 that content; so two versions never mix and parallel tasks may make the same one at once.
 
 The libraries are packed with their native parts for a cluster that has none of them: the wheels are those of the
-cluster's platform and Python, in the versions that are installed here. No Spark.
+cluster's platform and Python, in the versions that are installed beside this package. No Spark.
 """
 
 from __future__ import annotations
@@ -140,7 +140,7 @@ def _write(folder: Path, files: list[tuple[str, Path]], digest: str) -> None:
                 if path.suffix == ".py":
                     compiled = zipfile.ZipInfo(f"{name}c", _EPOCH)
                     archive.writestr(compiled, _compiled(name, content), zipfile.ZIP_DEFLATED)
-                # A program stands beside the zip, so that the folder it is started from, which Python puts
+                # A program is copied beside the zip, so that the folder it is started from, which Python puts
                 # in front of its import path, holds nothing that could be taken for another module.
                 if path.parent.name == "programs" and path.suffix == ".py" and _is_program(path):
                     shutil.copyfile(path, draft / path.name)
@@ -217,7 +217,7 @@ def pack_environment(
 
 
 def requirements() -> list[str]:
-    """Return the libraries of the apps, each at the version that is installed here."""
+    """Return the libraries of the apps, each at the version that is installed beside this package."""
     return [f"{name}=={importlib.metadata.version(name)}" for name in sorted(LIBRARIES)]
 
 
@@ -263,7 +263,7 @@ def _zip(folder: Path, target: Path) -> None:
     with zipfile.ZipFile(target, "w", zipfile.ZIP_DEFLATED, compresslevel=6) as archive:
         for path in _files(folder):
             info = zipfile.ZipInfo(path.relative_to(folder).as_posix(), _EPOCH)
-            # Spark unpacks with the modes that stand here; libraries are mapped, so they have to be readable.
+            # Spark unpacks with the modes of the archive; libraries are mapped, so they have to be readable.
             info.external_attr = 0o644 << 16
             archive.writestr(info, path.read_bytes(), zipfile.ZIP_DEFLATED)
 

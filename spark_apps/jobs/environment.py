@@ -1,7 +1,7 @@
 """The environment that Spark runs in: a Java, a Spark, Python packages that agree with its jars, this package.
 
-Everything is read from files: nothing here imports pyspark or starts a process, so the Airflow side uses it as well. It
-writes nothing but one small directory in the user's cache (see :func:`java_home`).
+Everything is read from files: this module neither imports pyspark nor starts a process, so that Airflow's side uses it,
+too. It writes nothing but one small directory in the user's cache (see :func:`java_home`).
 """
 
 from __future__ import annotations
@@ -60,8 +60,8 @@ def java_home() -> Path:
     whose ``bin/java`` leaves that request out and starts the real one.
 
     :raises SparkMissing: if there is no Java at all.
-    :raises EnvironmentMismatch: if ``JAVA_HOME`` holds no Java, or one that the Spark here does not run on; or if there
-        are only such.
+    :raises EnvironmentMismatch: if ``JAVA_HOME`` holds no Java, or one that the installed Spark does not run on; or if
+        there are only such.
     """
     configured = os.environ.get("JAVA_HOME")
     if configured:
@@ -117,7 +117,7 @@ def _release(home: Path) -> dict[str, str]:
 
 
 def _misfit(home: Path) -> str | None:
-    """Return why the Spark here does not run on a Java, by its release; ``None`` if nothing speaks against it."""
+    """Return why the installed Spark does not run on a Java, by its release; ``None`` if nothing speaks against it."""
     found = re.match(r"(?:1\.)?(\d+)", _release(home).get("JAVA_VERSION", ""))
     newest = _newest_java()
     if found is None or OLDEST_JAVA <= int(found[1]) <= (newest or int(found[1])):
@@ -127,7 +127,7 @@ def _misfit(home: Path) -> str | None:
 
 
 def _newest_java() -> int | None:
-    """Return the newest Java that the Spark here runs on; ``None`` if each newer one does, or there is no Spark."""
+    """Return the newest Java for the installed Spark; ``None`` if it runs on each newer one, or there is no Spark."""
     hadoop = hadoop_version()
     return None if hadoop is None or spark_release(hadoop) >= HADOOP_OF_ANY_JAVA else NEWEST_JAVA_BEFORE
 
@@ -138,7 +138,7 @@ def _range() -> str:
 
 
 def _startable(home: Path) -> Path:
-    """Return ``home`` itself, or a stand-in for it if it lacks the module that Spark's launcher asks for."""
+    """Return ``home`` itself, or a replacement if it lacks the module that Spark's launcher asks for."""
     modules = _release(home).get("MODULES", "").split()
     if not modules or _OPTIONAL_MODULE in modules:
         return home
@@ -298,7 +298,7 @@ def _jar_version() -> str | None:
 
 
 def hadoop_version() -> str | None:
-    """Return the release of Hadoop that the Spark here brings along; ``None`` where its jars are not to be seen.
+    """Return the release of Hadoop that the installed Spark brings along; ``None`` where its jars cannot be read.
 
     What Spark needs for an object store (``hadoop-aws``, ``hadoop-azure``) has to be of exactly this release.
     """

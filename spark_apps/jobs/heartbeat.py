@@ -92,7 +92,7 @@ class Reporting:
             raise AttemptAborted(f"The job was cancelled before it began: {reason}.")
 
     def watch(self, spark: SparkSession) -> None:
-        """Report the progress of this session's tasks from here on."""
+        """Report the progress of this session's tasks from now on."""
         self._ui = self.tasks.follow(spark)
         if self._ui:
             log.info("%s%s", SPARK_UI, self._ui)
@@ -126,7 +126,7 @@ class Reporting:
         self._threads.append(thread)
 
     def now(self) -> JobHeartbeat:
-        """Return where the app stands."""
+        """Return how far the app is."""
         phase, done, total = CURRENT.now()
         unit, rate, remaining = "", None, None
         if not done:
@@ -249,7 +249,7 @@ class SparkTasks:
         self._done = self._total = self._begun_with = 0
 
     def follow(self, spark: SparkSession) -> str:
-        """Follow this session from here on; return the address of its page, if it has one."""
+        """Follow this session from now on; return the address of its page, if it has one."""
         if "connect" in type(spark).__module__:
             spark.registerProgressHandler(self._heard)
             return ""

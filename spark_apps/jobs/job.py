@@ -1,7 +1,7 @@
 """Jobs and outcomes of Spark apps: two small documents, and how they travel.
 
-The task writes a :class:`Job` as one line of JSON; the app answers with an :class:`Outcome`. Neither ever stands on a
-command line, since both may hold credentials. No Spark in here: Airflow's side writes what the apps read.
+The task writes a :class:`Job` as one line of JSON; the app answers with an :class:`Outcome`. Neither is ever part of a
+command line, since both may hold credentials. No Spark: Airflow's side writes what the apps read.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class Job(msgspec.Struct, frozen=True, omit_defaults=True):
     :param txn_id: the transaction under which the app commits.
     :param window: epoch of the stop-write window that the work is done in.
     :param plan_only: answer with a plan and commit nothing.
-    :param spark_conf: settings of the Spark session that must not stand on a command line.
+    :param spark_conf: settings of the Spark session that must not be part of a command line.
     :param result: local path for the :class:`Outcome`.
     :param process_group: the group that the app's processes share and no others; it is ended as a whole when the task
         is gone.
@@ -46,7 +46,7 @@ class Job(msgspec.Struct, frozen=True, omit_defaults=True):
     :param detached: the app outlives the task and reports on storage: signs of life, progress and its end go into the
         job's folder (:mod:`spark_apps.jobs.job_folder`).
     :param job_id: name of that folder, drawn anew for every submission.
-    :param jobs_at: URI or path of the store below which the folder lies.
+    :param jobs_at: URI or path of the store below which the folder is.
     :param deadline: seconds since 1970 after which the app ends itself.
     :param scratch: local folder that the app removes when it ends.
     :param transaction: the transaction of several tasks that the app works for: ``txn_id``, ``attempt``, ``stage`` and
@@ -268,7 +268,7 @@ def read_job_argument(text: str) -> Job:
 
 
 def secrets_of(job: Job) -> list[str]:
-    """Return the values of a job that must stand nowhere, the longest first.
+    """Return the values of a job that must not be shown anywhere, the longest first.
 
     They are those of its storage options, Spark settings and arguments.
     """
@@ -293,6 +293,6 @@ class RedactingFilter(logging.Filter):
         if clean != message:
             record.msg, record.args = clean, None
         if record.exc_info:
-            # Written out here, since a formatter would write the error's own words.
+            # Formatted at once, since a formatter would write the error's own words.
             record.exc_text = hide(logging.Formatter().formatException(record.exc_info), self._secrets)
         return True

@@ -49,7 +49,7 @@ _UNPRINTED = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2
 
 
 def one_line(text: str) -> str:
-    """Return a text of a job's folder as it can stand in a log, and not too long.
+    """Return a text of a job's folder as it can be written to a log, and not too long.
 
     It loses line ends, control characters and writing directions, which would make it look like lines of others.
     """
@@ -57,7 +57,7 @@ def one_line(text: str) -> str:
 
 
 class JobHeartbeat(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A sign of life: where the app stands.
+    """A heartbeat: how far the app is.
 
     ``done`` of ``total`` in ``unit``; ``rate`` in units a second.
     """
@@ -126,7 +126,7 @@ class JobFolder:
         self._put("cancelled.json", _Mark(self.clock(), reason))
 
     def heartbeat(self) -> JobHeartbeat | None:
-        """Return the newest sign of life.
+        """Return the newest heartbeat.
 
         :raises LogDamaged: if it cannot be read.
         """
@@ -159,7 +159,7 @@ class JobFolder:
     # --- the app's side ---------------------------------------------------------------------------------------
 
     def write_heartbeat(self, heartbeat: JobHeartbeat) -> None:
-        """Leave a sign of life."""
+        """Write a heartbeat."""
         self._put("beat.json", heartbeat)
 
     def finish(self, outcome: Outcome) -> None:
@@ -202,7 +202,7 @@ class JobFolder:
 def new_job_id(intent: str, number: int) -> str:
     """Return a name that no other submission has.
 
-    ``intent`` is the transaction's id, or what stands for it; ``number`` the try.
+    ``intent`` is the transaction's id, or what replaces it; ``number`` the try.
     """
     return f"{intent}.{number}.{secrets.token_hex(4)}"
 
@@ -246,7 +246,7 @@ def end_job(
 
     After it nothing of the job can commit, whether or not its process is still there: an attempt begun later meets the
     mark before it does anything. Notes in the folder list the attempts, and any writer to that folder could name any
-    log in one. So only those are ended that lie where the job works.
+    log in one. So only those are ended whose log is where the job works.
 
     :param open_log: gives the store of a table's log.
     :param tables: locations of the tables that the job works on, where it does not keep below its folder's store.
@@ -267,7 +267,7 @@ def end_job(
 
 
 def _lies_in(log: str, roots: Iterable[str]) -> bool:
-    """Test whether a log is that of one of the tables, stands beside one that is a source, or lies below it."""
+    """Test whether a log is that of one of the tables, beside one that is a source, or below it."""
     try:
         # Addresses as stores spell them lead nowhere else; a look must not make a folder.
         if Store(log).uri != log or ("://" not in log and not Path(log, TIMELINE).is_dir()):
@@ -280,7 +280,7 @@ def _lies_in(log: str, roots: Iterable[str]) -> bool:
 def _is_log_of(log: str, table: str) -> bool:
     try:
         beside = locate(table).default_log()
-    except InvalidInput:  # it lies in no folder
+    except InvalidInput:  # it is in no folder
         beside = table
     return log in (table, beside) or log.startswith(f"{table.rstrip('/')}/")
 

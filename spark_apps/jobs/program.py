@@ -131,7 +131,7 @@ def silence_statements() -> None:
 
 def _of_storage(job: Job, is_set: Callable[[str], Any]) -> dict[str, str]:
     """Return the job's storage options as Hadoop's settings, but for those that are set by their own names."""
-    hadoop = None if REMOTE in job.spark_conf else hadoop_version()  # a server's Hadoop is not to be seen from here
+    hadoop = None if REMOTE in job.spark_conf else hadoop_version()  # a server's Hadoop is not known on the client
     settings = hadoop_settings(job.table, job.storage_options, hadoop)
     if settings.unsupported_options:
         log.warning(
@@ -247,7 +247,7 @@ def _connect(job: Job) -> SparkSession:
             "These settings are the server's own and were left out: %s. They are set where the server is started.",
             ", ".join(left_out),
         )
-    # Python code runs in the server's workers as well, which take the apps from here.
+    # Python code runs in the server's workers as well, which get the apps from the client.
     spark.addArtifacts(str(_archive()), pyfile=True)
     log.info("%s: Spark %s at %s, session %s", job.program, running, shown, spark.session_id)
     return spark
@@ -302,7 +302,7 @@ def check_statements(arguments: Mapping[str, Any]) -> None:
     """Refuse secrets in what a Spark Connect server shows as it is: statements, readers' options and paths.
 
     :param arguments: of the job.
-    :raises InvalidInput: for such secrets, naming where they stand.
+    :raises InvalidInput: for such secrets, naming where they are.
     """
     secret_names = paths_of_secrets(dict(arguments))
     if secret_names:
@@ -415,7 +415,7 @@ def load_table(spark: SparkSession, job: Job) -> IndexedTable:
 
 
 def use_indexes(spark: SparkSession, job: Job, warehouse: str | None) -> None:
-    """Let the job's queries use indexes, in a classic session; what stands in the way of that is told, and no more."""
+    """Let the job's queries use indexes, in a classic session; what prevents that is logged, and no more."""
     from spark_apps.engine.spark_utils import over_connect
     from spark_apps.optimizer.session import enable
 

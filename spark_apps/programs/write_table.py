@@ -78,7 +78,7 @@ def _open(spark: SparkSession, job: Job) -> tuple[IndexedTable, bool]:
     try:
         table = IndexedTable.create(spark, job.table, **create, options=job.storage_options)
     except TableExists:
-        # Another task was first; its table is as good as one made here.
+        # Another task was first; its table is as good as one that this task made.
         return _agreeing(load_table(spark, job), create), False
     log.info("created %s%s", job.table, "" if from_source is None else f" from {from_source}")
     return table, True

@@ -365,7 +365,7 @@ def _column_comments(columns: str) -> dict[str, str]:
 def _location_of(session: Session, statement: s.CreateTable) -> str:
     """Return where the table is made.
 
-    A LOCATION must be the one that the name stands for: no catalog keeps another.
+    A LOCATION must be the one that the name means: no catalog keeps another.
     """
     if statement.location is None:
         return session.warehouse.locate(statement.table)
@@ -434,7 +434,7 @@ def register_source(session: Session, statement: s.RegisterSource, txn_id: str |
     address, named_location = _address(session, statement)
     log_address: dict[str, Any] = {}
     if named_location is not None and address != named_location:
-        # The log stands where it would for a folder of that name, so that the name finds it.
+        # The log is where that of a folder of that name would be, so that the name finds it.
         root, _, name = named_location.rpartition("/")
         log_address = {"index_root": f"{root}/{LOGS_OF_SOURCES}", "name": name}
         properties[REGISTERED_AS] = name
@@ -465,9 +465,9 @@ def register_source(session: Session, statement: s.RegisterSource, txn_id: str |
 
 
 def _address(session: Session, statement: s.RegisterSource) -> tuple[str, str | None]:
-    """Return where the source is, and where its name stands for, if that is in the warehouse.
+    """Return where the source is, and what its name means, if that is in the warehouse.
 
-    A table in a catalog of Iceberg has no address that is known here: its name in the catalog is taken.
+    A table in a catalog of Iceberg has no address of its own: its name in the catalog is taken.
     """
     if "/" in statement.table:
         if statement.location not in (None, statement.table):
@@ -493,7 +493,7 @@ def _address(session: Session, statement: s.RegisterSource) -> tuple[str, str | 
 
 
 def _check_location_is_free(session: Session, location: str, by_source: bool) -> None:
-    """Check that the name, or location, is not that of a source (else: of a table written here).
+    """Check that the name, or location, is not that of a source (else: of a keyed table).
 
     :raises TableExists: if the name, or location, is that of a source (else: of a table), which would be hidden by
         the other.
@@ -634,7 +634,7 @@ def run(
     :param txn_id: names the script's intent: statement 1 commits as ``<txn_id>.001`` and so on, and what has committed
         already under these is not done again.
     :param window: epoch of the stop-write window that the caller holds.
-    :param max_rows: so many rows a query may answer with. With 0 none are collected: ``to_df()`` gives them.
+    :param max_rows: rows that a query may answer with. With 0 none are collected: ``to_df()`` gives them.
     :param output_path: folder that the answer of the script's only query is written into, as Parquet, instead.
     :param parameters: name -> value, bound to ``:name`` in the text and never read as SQL: text, numbers, booleans,
         dates, times, bytes, ``None``.
@@ -642,7 +642,7 @@ def run(
     :returns: an answer a statement; ``.rows``, ``.columns`` and ``.to_df()`` are those of the last.
     :raises InvalidStatement: if the text cannot be read; nothing was run.
     :raises InvalidInput: for a parameter that is missing or unknown; nothing was run.
-    :raises LakeIndexError: of a statement that failed; it says which, and what stands.
+    :raises LakeIndexError: of a statement that failed; it says which, and what is committed.
     """
     statements = parse(text, parameters)
     check_output(statements, output_path)
@@ -672,18 +672,18 @@ def _outcome_text(result: Result) -> str:
 
 
 def _add_statement_context(error: Exception, statement: Statement, total: int, done: list[Result]) -> None:
-    """Make an error name its statement and what stands.
+    """Make an error name its statement and what is committed.
 
     Its class, and so what a retry can do, stays.
     """
     source = statement.source
     where = f"Statement {source.number} of {total} (line {source.line}, {statement.words})"
-    stands = [
+    committed = [
         f"statement {result.statement.source.number} stands as version {result.receipt.version} of {result.location}"
         for result in done
         if result.receipt is not None and result.receipt.version is not None
     ]
-    after = f"Before it, {'; '.join(stands)}." if stands else ""
+    after = f"Before it, {'; '.join(committed)}." if committed else ""
     not_run = total - source.number
     if not_run:
         after += f" The {'statement' if not_run == 1 else f'{not_run} statements'} behind it {_was(not_run)} not run."
@@ -691,7 +691,7 @@ def _add_statement_context(error: Exception, statement: Statement, total: int, d
         error.add_note(" ".join(part for part in (f"{where} failed.", after.strip()) if part))
         return
     outcome = error.outcome
-    if stands and outcome == LakeIndexError.outcome and not isinstance(error, CommitStateUnknown):
+    if committed and outcome == LakeIndexError.outcome and not isinstance(error, CommitStateUnknown):
         outcome = "This statement changed nothing."
     error.reword(f"{where}: {error.message}", " ".join(part for part in (outcome, after.strip()) if part))
 

@@ -85,7 +85,7 @@ class _Reader(RowReader):
     """Reads any statement."""
 
     def statement(self) -> Statement:
-        first = self.here
+        first = self.current
         if first.says in (*ROW_STATEMENTS, "WITH", "VALUES", "("):
             return self.row_statement()
         if first.says not in _READERS:
@@ -121,7 +121,7 @@ class _Reader(RowReader):
         made_from, query = self.skip("AS"), None
         if made_from is None:
             self.end()
-        elif self.here.type == "END":
+        elif self.current.type == "END":
             raise Refused(made_from, "no query stands behind AS.", "Write AS SELECT ….")
         else:
             query = self.query()
@@ -187,7 +187,7 @@ class _Reader(RowReader):
         if self.skip("COLUMN", "COLUMNS"):
             if_exists = self._if_exists()
             names = self.names() if self.at("(") else [self.name()]
-            while self.last.says != ")" and self.skip(","):
+            while self.previous.says != ")" and self.skip(","):
                 names.append(self.name())
             check_no_duplicates(names, "The column")
             return s.DropColumns(table, tuple(at.value for at in names), if_exists)
@@ -237,7 +237,7 @@ class _Reader(RowReader):
         )
 
     def _using(self) -> tuple[str, list[Positioned[str]] | None]:
-        quoted = self.here.type in ("SINGLE_QUOTED", "RAW_QUOTED")
+        quoted = self.current.type in ("SINGLE_QUOTED", "RAW_QUOTED")
         return _kind(self.text() if quoted else self.name()), self._index_columns()
 
     def _as_handler(self) -> tuple[str, None]:
@@ -252,7 +252,7 @@ class _Reader(RowReader):
 
     def _index_column(self) -> Positioned[str]:
         """Read a column, a field of one, or an expression, whose text is read with the index."""
-        begin, first = self._next, self.here
+        begin, first = self._next, self.current
         if self.skip("("):
             self.nested(_SIGNS, *_OPERANDS)
             self.take(")")
@@ -278,7 +278,7 @@ class _Reader(RowReader):
         return form.text
 
     def _refuse_clause(self) -> None:
-        raise Refused(self.last, *_REFUSED_CLAUSES[self.last.says])
+        raise Refused(self.previous, *_REFUSED_CLAUSES[self.previous.says])
 
     def _drop_index(self) -> Statement:
         if_exists = self._if_exists()
@@ -346,11 +346,11 @@ class _Reader(RowReader):
     def _argument(self) -> tuple[Positioned[str] | None, Positioned[s.Value]]:
         """Read ``name => value``, whose name may have hyphens, or a value."""
         self._wanted.add("name => value")
-        named = _NAMED.match(self._script, self.here.start)
+        named = _NAMED.match(self._script, self.current.start)
         if named is None:
             return None, self.literal()
-        name = Token("NAME", named[1], self.here.start)
-        while self.here.start < named.end():
+        name = Token("NAME", named[1], self.current.start)
+        while self.current.start < named.end():
             self.advance()
         return Positioned(name.text, name), self.literal()
 

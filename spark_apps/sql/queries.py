@@ -75,7 +75,7 @@ logger = logging.getLogger(__name__)
 
 
 Given = Mapping[str, DataFrame | IndexedTable]
-"""Names of one part that a statement's own text uses, and what they stand for."""
+"""Names of one part that a statement's own text uses, and what they mean."""
 
 
 def query_frame(
@@ -97,7 +97,7 @@ def query_frame(
 
 
 class Tables:
-    """The tables of one statement, each of one version wherever it stands in it.
+    """The tables of one statement, each of one version wherever the statement names it.
 
     :param shown: tables at the version that the statement works on, by their location.
     """
@@ -120,7 +120,7 @@ class Tables:
             if meant is None:
                 continue
             frames[f"f{number}"] = meant if isinstance(meant, DataFrame) else self._frame(meant, reference, text)
-            # A mark that no text of SQL holds, until what looks like a format in it is told apart.
+            # A mark that no text of SQL holds, until what looks like a format in it is escaped.
             marks.append((reference, f"\x00{number}\x00"))
         with refused_by_spark():
             if not frames:
@@ -180,7 +180,7 @@ class Tables:
         except InvalidName:
             pass
         if not over_connect(self._session.spark):
-            return None  # the rule knows tables of Spark's catalog by where they lie
+            return None  # the rule knows tables of Spark's catalog by their location
         try:
             in_catalog = find_in_catalog(self._session.spark, reference.name)
         except UnsupportedSource:
@@ -332,7 +332,7 @@ def _inserted(session: Session, statement: s.InsertInto, table: IndexedTable, sn
 
 
 def _also(session: Session, statement: s.InsertInto, table: IndexedTable) -> Callable[[State], list[str]] | None:
-    """Return which partitions are replaced beside those of the rows: as Spark does, unless it is told "dynamic"."""
+    """Return which partitions are replaced beside those of the rows: as in Spark, unless the session says "dynamic"."""
     partitions = table.definition.partition_by
     dynamic = str(setting(session.spark, "spark.sql.sources.partitionOverwriteMode", "static")).lower() == "dynamic"
     if dynamic and partitions and len(statement.values) < len(partitions):

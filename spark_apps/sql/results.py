@@ -1,6 +1,6 @@
 """The answers of statements, a small table each, and the receipt of the commit where there was one.
 
-Beside them stands the state that the statements of a script share, from which the answers to those that change
+Beside them is the state that the statements of a script share, from which the answers to those that change
 something are made.
 """
 
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 
 MAX_ROWS = 1000
-"""So many rows of a query's answer are handed on by default."""
+"""Rows of a query's answer that are handed on by default."""
 
 
 @dataclass(frozen=True)
@@ -225,7 +225,7 @@ class Result(Printed):
 
 
 class Results(Sequence[Result], Printed):
-    """The answers to the statements of a script, in order. What stands beside them is that of the last.
+    """The answers to the statements of a script, in order. ``rows`` and ``columns`` are those of the last.
 
     :param results: one a statement. :param spark: the session that they came from.
     """

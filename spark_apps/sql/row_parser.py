@@ -1,8 +1,8 @@
 """The parser of statements on rows: queries, INSERT, UPDATE, DELETE, MERGE, and the query of CREATE TABLE … AS.
 
-Only the frame of a statement is read here: its tables, columns and clauses. Expressions and queries stay the text that
+Only the frame of a statement is read: its tables, columns and clauses. Expressions and queries stay the text that
 was written, for Spark to read. ``sqlglot``, which reads Spark's dialect, checks whether a text is a query at all, and
-tells where in it tables are named: only these names are replaced. No Spark.
+says where in it tables are named: only these names are replaced. No Spark.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _REPEATABLE = re.compile(r"(?i)REPEATABLE\s*\(")
 
 @dataclass(frozen=True)
 class Reference:
-    """A place in a query where a table stands.
+    """A place in a query that names a table.
 
     :param parts: of its name. :param start: offset in the text; ``end`` is that behind the name and its version.
     :param version: ``VERSION AS OF``. :param as_of: ``TIMESTAMP AS OF``.
@@ -137,7 +137,7 @@ def _is_cte(node: exp.Table) -> bool:
 def replaced(text: str, replacements: Sequence[tuple[Reference, str]]) -> str:
     """Return the query with other names in the place of tables, by which the rest of the query need not know.
 
-    :param replacements: a reference, and what stands for it, quoted.
+    :param replacements: a reference, and what replaces it, quoted.
     """
     edits: list[tuple[int, int, str]] = []
     for reference, name in replacements:
@@ -172,14 +172,14 @@ def _shortened(text: str, reference: Reference) -> Iterator[tuple[int, int, str]
             yield parts[0].meta["start"], parts[len(whole) - 1].meta["start"], ""
 
 
-# --- What a reader of one table can be told ---------------------------------------------------------------------------
+# --- What the reader of one table needs -------------------------------------------------------------------------------
 
 
 def pushed_down(text: str, reference: Reference, columns: Collection[str]) -> str | None:
     """Return a predicate that is true of every row of a table that the query can take from this place.
 
     Only what is plain beyond doubt is taken: comparisons of the table's columns with literals, joined by AND, OR, NOT,
-    that stand behind WHERE, or behind ON of a join that drops the row where they fail.
+    behind WHERE, or behind ON of a join that drops the row where they fail.
     """
     node = reference.node
     select = node.parent.parent if isinstance(node.parent, exp.From | exp.Join) else None
@@ -223,7 +223,7 @@ _COMPARISONS = (exp.EQ, exp.NEQ, exp.LT, exp.LTE, exp.GT, exp.GTE)
 
 @dataclass(frozen=True)
 class _Ours:
-    """The conditions that speak of one table alone, and mean the same wherever they stand."""
+    """The conditions that speak of one table alone, and mean the same wherever they are."""
 
     columns: Collection[str]
     called: str
@@ -267,7 +267,7 @@ class _Ours:
 
 
 def columns_named(text: str, columns: Sequence[str]) -> list[str]:
-    """Return those columns that a query may read, wherever in it: all where a ``*`` stands."""
+    """Return those columns that a query may read, wherever in it: all where there is a ``*``."""
     tree = _parsed(text)
     stars = (star for star in tree.find_all(exp.Star) if not isinstance(star.parent, exp.Count))
     if any(True for _ in stars) or any(join.method for join in tree.find_all(exp.Join)):
@@ -388,7 +388,7 @@ class RowReader(TokenReader):
         readers: dict[str, Callable[[], s.Statement]] = {
             "INSERT": self._insert, "UPDATE": self._update, "DELETE": self._delete, "MERGE": self._merge,
         }  # fmt: skip
-        if self.here.says in readers:
+        if self.current.says in readers:
             return readers[self.advance().text.upper()]()
         # INSERT may come behind the CTEs of its query.
         if self.is_next("WITH") and (position := self._outside("INSERT")) is not None:
@@ -402,10 +402,10 @@ class RowReader(TokenReader):
 
         :param begin: its CTEs, if they come earlier.
         """
-        first, start = self.here, self._next
+        first, start = self.current, self._next
         if first.says not in ("(", *_QUERY):
             self.fail("SELECT", "VALUES", "WITH")
-        while self.here.type != "END":
+        while self.current.type != "END":
             self.advance()
         end = self._next
         if first.says == "TABLE":
@@ -494,7 +494,7 @@ class RowReader(TokenReader):
         self.take("INSERT")
         if self.skip("*"):
             return s.MergeClause("not matched", condition, "insert")
-        at = self.here
+        at = self.current
         names = self.listed(self._plain_name)
         self.take("VALUES")
         values = self.listed(lambda: self._expression("a value", ",", ")"))
@@ -508,7 +508,7 @@ class RowReader(TokenReader):
         return unquoted(self.one_of(*NAMES))
 
     def _alias(self) -> str | None:
-        if self.skip("AS") or (self.here.type in NAMES and self.here.says not in _AFTER_A_TABLE):
+        if self.skip("AS") or (self.current.type in NAMES and self.current.says not in _AFTER_A_TABLE):
             return self._plain_name()
         return None
 
@@ -519,9 +519,9 @@ class RowReader(TokenReader):
             self._expression("a source", "AS", "ON", "NAME")
         else:
             name = self.table().value.rpartition(".")[2]
-        while self.here.says in _AFTER_A_TABLE and not self.is_next("ON"):
+        while self.current.says in _AFTER_A_TABLE and not self.is_next("ON"):
             self.advance()  # VERSION AS OF 3, TIMESTAMP AS OF '…'
-            while self.is_next("AS", "OF") or self.here.type in (*TEXTS, "NUMBER"):
+            while self.is_next("AS", "OF") or self.current.type in (*TEXTS, "NUMBER"):
                 self.advance()
         name = self._alias() or name
         if self.at("("):
@@ -535,7 +535,7 @@ class RowReader(TokenReader):
         return tuple(assignments)
 
     def _assignment(self, alias: str | None, ends: Sequence[str]) -> tuple[str, str]:
-        at = self.here
+        at = self.current
         parts = [self._plain_name()]
         while self.skip("."):
             parts.append(self._plain_name())
@@ -552,8 +552,8 @@ class RowReader(TokenReader):
         :param ends: with ``NAME`` any name ends it.
         """
         begin, depth = self._next, 0
-        while self.here.type != "END":
-            ended = self.here.says in (*ends, ")", "]", "}") or ("NAME" in ends and self.here.type in NAMES)
+        while self.current.type != "END":
+            ended = self.current.says in (*ends, ")", "]", "}") or ("NAME" in ends and self.current.type in NAMES)
             if depth == 0 and ended:
                 break
             depth += _nests(self.advance())
@@ -571,7 +571,7 @@ class RowReader(TokenReader):
         return None
 
     def _refuse(self, message: str, hint: str) -> NoReturn:
-        raise Refused(self.here, message, hint)
+        raise Refused(self.current, message, hint)
 
 
 ROW_STATEMENTS = ("SELECT", "INSERT", "UPDATE", "DELETE", "MERGE")

@@ -1,6 +1,6 @@
 """Statements as plain values: no Spark, no table, no position but the one of their first word.
 
-Names of tables stand as they were written (``db.table``, a path or a URI); what they stand for, and whether they exist,
+Names of tables are kept as they were written (``db.table``, a path or a URI); what they mean, and whether they exist,
 is found out when a statement is run.
 """
 
@@ -72,7 +72,7 @@ class RegisterSource(Statement):
 
     :param columns: the text between the parentheses; ``None`` where they are read from the files.
     :param options: of the format's reader.
-    :param location: of the source, where it is not what the name stands for.
+    :param location: of the source, where it is not what the name means.
     """
 
     words: ClassVar[str] = "CREATE TABLE"
@@ -338,7 +338,7 @@ class MergeClause:
 class Merge(Statement):
     """``MERGE INTO t [AS alias] USING source ON condition WHEN … THEN …``.
 
-    :param using: what stands behind ``USING``, with its alias; ``source_alias`` the name by which it is called.
+    :param using: what follows ``USING``, with its alias; ``source_alias`` the name by which it is called.
     """
 
     words: ClassVar[str] = "MERGE"

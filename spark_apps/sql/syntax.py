@@ -101,7 +101,7 @@ def refusal(script: str, error: Refused) -> InvalidStatement:
     line = script.count("\n", 0, start) + 1
     begins = script.rfind("\n", 0, start) + 1
     ends = script.find("\n", start)
-    # Of the whole script: a value may stand on another line than its name, or far from it on the same.
+    # Of the whole script: a value may be on another line than its name, or far from it on the same.
     text = hide_in_statement(script)[begins : len(script) if ends < 0 else ends]
     column = start - begins + 1
     secrets = secrets_in_statement(script)
@@ -202,7 +202,7 @@ class Clause:
 
 
 class TokenReader:
-    """Reads one statement token by token, and keeps what could have stood in the place of the next."""
+    """Reads one statement token by token, and keeps what was expected in the place of the next."""
 
     def __init__(self, script: str, tokens: Sequence[Token]) -> None:
         self._script = script
@@ -211,12 +211,12 @@ class TokenReader:
         self._wanted: set[str] = set()
 
     @property
-    def here(self) -> Token:
+    def current(self) -> Token:
         """The token that is read next."""
         return self._tokens[self._next]
 
     @property
-    def last(self) -> Token:
+    def previous(self) -> Token:
         """The token that was read last."""
         return self._tokens[self._next - 1]
 
@@ -228,15 +228,15 @@ class TokenReader:
     def at(self, *words: str) -> bool:
         """Return whether one of these keywords and signs, which are expected, is next."""
         self._wanted.update(words)
-        return self.here.says in words
+        return self.current.says in words
 
     def advance(self) -> Token:
         """Return the next token, and go on behind it. :raises Refused: if it opens what is not closed."""
-        if self.here.type == "UNCLOSED":
+        if self.current.type == "UNCLOSED":
             self.fail()
         self._wanted.clear()
         self._next += 1
-        return self.last
+        return self.previous
 
     def skip(self, *words: str) -> Token | None:
         """Return one of these keywords and signs if it is next, and go on behind it."""
@@ -257,20 +257,20 @@ class TokenReader:
     def one_of(self, *types: str) -> Token:
         """Return a name or a literal, and go on behind it. :raises Refused: if another token is next."""
         self._wanted.update(_CALLED[one] for one in types)
-        return self.advance() if self.here.type in types else self.fail()
+        return self.advance() if self.current.type in types else self.fail()
 
     def end(self) -> None:
-        """Check that the statement ends here. :raises Refused: if it does not."""
-        if self.here.type != "END":
+        """Check that the statement ends. :raises Refused: if it does not."""
+        if self.current.type != "END":
             self.fail(";", _END)
 
     def fail(self, *wanted: str) -> NoReturn:
         """Refuse the next token.
 
         :param wanted: what is expected beside what was asked for.
-        :raises Refused: with all that could have stood in its place.
+        :raises Refused: with all that was expected in its place.
         """
-        token, words = self.here, {*self._wanted, *wanted}
+        token, words = self.current, {*self._wanted, *wanted}
         if token.type == "UNCLOSED":
             opened = next(what for sign, what in _OPENINGS.items() if sign.startswith(token.text))
             raise Refused(token, f"{opened} that begins here is not closed.")
@@ -386,7 +386,7 @@ class TokenReader:
 
     def property(self) -> tuple[Positioned[str], Positioned[str]]:
         """Read ``key = value``, or ``key value``."""
-        key = self.text() if self.here.type in ("SINGLE_QUOTED", "RAW_QUOTED") else self.dotted()
+        key = self.text() if self.current.type in ("SINGLE_QUOTED", "RAW_QUOTED") else self.dotted()
         self.skip("=")
         value = self.literal()
         if value.value is None:
@@ -416,12 +416,12 @@ class TokenReader:
         :param signs: those that may come; :param wanted: for an error, what may.
         """
         begin, depth = self._next, 0
-        while self.here.type != "END" and (self.here.type != "SIGN" or self.here.text in f"(,){signs}"):
-            depth += (self.here.says == "(") - (self.here.says == ")")
+        while self.current.type != "END" and (self.current.type != "SIGN" or self.current.text in f"(,){signs}"):
+            depth += (self.current.says == "(") - (self.current.says == ")")
             if depth < 0:
                 break
             if depth > _MAX_DEPTH:
-                raise Refused(self.here, "the script is nested too deeply to be read.")
+                raise Refused(self.current, "the script is nested too deeply to be read.")
             self.advance()
         self._wanted.update(wanted)
         if depth > 0 or (self._next == begin and not may_be_empty):
