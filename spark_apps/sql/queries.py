@@ -45,7 +45,7 @@ from spark_apps.optimizer.session import indexes_in_use
 from spark_apps.sources.other_formats import check_folder
 from spark_apps.sources.registry import find_in_catalog
 from spark_apps.sql import statements as s
-from spark_apps.sql.results import Result, Session, partition_texts, paths_with
+from spark_apps.sql.results import Result, Session, partition_column, partition_texts, paths_with
 from spark_apps.sql.row_parser import (
     Equalities,
     Equality,
@@ -348,12 +348,8 @@ def insert_rows(session: Session, statement: s.InsertInto, table: IndexedTable) 
     :raises InvalidInput: if there are more or fewer columns than are named, or values that the types cannot hold.
     """
     fields = {field.name: field for field in table.schema.fields}
-    static = {_column(table, name): value for name, value in statement.values}
-    partitions = set(table.definition.partition_by)
-    for name in (*static, *(dynamic := [_column(table, name) for name in statement.dynamic])):
-        if name not in partitions:
-            known = ", ".join(table.definition.partition_by) or "no column"
-            raise InvalidInput(f"The table is not partitioned by {name!r}.", hint=f"It is partitioned by {known}.")
+    static = {partition_column(table, name): value for name, value in statement.values}
+    dynamic = [partition_column(table, name) for name in statement.dynamic]
     given = Tables(session, [table]).taken_over(statement.query)
     names = [_column(table, name) for name in statement.columns or ()]
     if statement.by_name:

@@ -109,16 +109,21 @@ def partition_texts(table: IndexedTable, spec: PartitionSpec) -> dict[int, str |
     """
     definition = table.definition
     types = {field.name: field.type for field in definition.fields}
-    positions = {name.lower(): position for position, name in enumerate(definition.partition_by)}
-    values: dict[int, str | None] = {}
-    for name, value in spec:
-        if name.lower() not in positions:
-            known = ", ".join(definition.partition_by) or "no column"
-            raise InvalidInput(f"The table is not partitioned by {name!r}.", hint=f"It is partitioned by {known}.")
-        position = positions[name.lower()]
-        column = definition.partition_by[position]
-        values[position] = _partition_text(value, types[column], column)
-    return values
+    columns = [(partition_column(table, name), value) for name, value in spec]
+    return {
+        definition.partition_by.index(column): _partition_text(value, types[column], column)
+        for column, value in columns
+    }
+
+
+def partition_column(table: IndexedTable, name: str) -> str:
+    """Return a column that the table is partitioned by, by its name in any case. :raises InvalidInput: for others."""
+    partition_by = table.definition.partition_by
+    for column in partition_by:
+        if column.lower() == name.lower():
+            return column
+    known = ", ".join(partition_by) or "no column"
+    raise InvalidInput(f"The table is not partitioned by {name!r}.", hint=f"It is partitioned by {known}.")
 
 
 def _partition_text(value: Value, type_name: str, column: str) -> str | None:
