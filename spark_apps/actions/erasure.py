@@ -25,7 +25,7 @@ from spark_apps.query.predicates import Comparison, In, Predicate, walk
 from spark_apps.storage.errors import InvalidPredicate, LakeIndexError, ObjectNotFound
 from spark_apps.storage.parquet.files import open_file, read_footer
 from spark_apps.storage.printing import Grid, Printed, View, size
-from spark_apps.storage.store import ObjectInfo, ObjectStore, RangedFile
+from spark_apps.storage.store import ObjectInfo, ObjectStore, RangedFile, open_key
 from spark_apps.timeline.files import DataFile
 
 MAX_FINDINGS = 1_000
@@ -317,7 +317,7 @@ class _Search:
     def file(self, info: ObjectInfo) -> tuple[Hits, str | None]:
         """Return which values a file holds and where, and why it could not be decoded."""
         hits: Hits = {}
-        opened = RangedFile(lambda start, end: self._store.get_range(info.key, start, end), info.size, 0)
+        opened = open_key(self._store, info.key, info.size, whole_below=0)
         try:
             self._bytes(opened, info.size, self._texts_of(info.key), hits)
             self._decoded(info, opened, hits)

@@ -29,12 +29,12 @@ from spark_apps.indexes.ranges import python_values
 from spark_apps.layout.hashing import DEFAULT_HASH, between_bounds
 from spark_apps.layout.types import parse_type
 from spark_apps.mergetree.blocks import BLOCK, BlockFile, column_bytes
-from spark_apps.mergetree.integrity import seal
 from spark_apps.mergetree.schema import column_types
 from spark_apps.mergetree.tree import GROUP_ID, Snapshot, Tree
 from spark_apps.mergetree.write_here import order_of
 from spark_apps.storage.parquet.files import group_rows, read_footer
-from spark_apps.storage.store import ObjectStore
+from spark_apps.storage.parquet.seals import seal
+from spark_apps.storage.store import ObjectStore, RangedFile
 from spark_apps.timeline.files import DataFile
 from spark_apps.timeline.model import IndexDefinition
 
@@ -199,7 +199,7 @@ def _files(snapshot: Snapshot, tree: Tree, tables: Mapping[tuple[str, str], Any]
         body = packed(snapshot, tree, rows)
         file = _file(snapshot, tree, partition, group, len(rows), len(body))
         bodies[file.path] = body
-        files.append(replace(file, extra=seal(snapshot.store, file.path, len(body), body)))
+        files.append(replace(file, extra=seal(RangedFile.of(body))))
     return FilesInMemory(tuple(files), bodies)
 
 

@@ -33,7 +33,8 @@ from spark_apps.mergetree.reader_settings import case_sensitive
 from spark_apps.mergetree.schema import column
 from spark_apps.mergetree.tree import GROUP_ID, LINEAGE, Snapshot, Tree
 from spark_apps.storage.errors import StorageError
-from spark_apps.storage.parquet.files import column_chunk, column_chunks, group_rows, open_file
+from spark_apps.storage.parquet.files import column_chunk, column_chunks
+from spark_apps.storage.parquet.listed import OpenedFile, open_address
 from spark_apps.storage.parquet.statistics import bounds_of, column_name, flat_columns
 from spark_apps.storage.store import HADOOP_SCHEMES, RangedFile, open_by_address
 from spark_apps.timeline.files import DataFile
@@ -84,6 +85,14 @@ class BlockFile:
     rows: tuple[int, ...]
     parsed: Any
     schema: Any
+
+    @classmethod
+    def of(cls, file: DataFile, address: str, opened: OpenedFile | OpenedStripes) -> BlockFile:
+        """Return the blocks of a file that is open."""
+        if isinstance(opened, OpenedStripes):
+            return cls(file, address, "orc", opened.orc.nstripes, (), opened.orc, opened.schema)
+        rows = opened.footer.rows
+        return cls(file, address, "parquet", len(rows), rows, opened.metadata, opened.schema)
 
     @cached_property
     def _flat_columns(self) -> dict[str, int]:
@@ -298,12 +307,7 @@ def _read(file: DataFile, form: BlockFormat, address: str, options: Mapping[str,
     import pyarrow as pa
 
     try:
-        reader, _ = open_blocks(form, address, file.bytes, options, etag_of(file))
-        if form == "orc":
-            return BlockFile(file, address, form, reader.nstripes, (), reader, reader.schema)
-        metadata = reader.metadata
-        rows = group_rows(metadata)
-        return BlockFile(file, address, form, len(rows), rows, metadata, reader.schema_arrow)
+        return BlockFile.of(file, address, open_blocks(form, address, file.bytes, options, etag_of(file)))
     except (pa.ArrowException, OSError) as error:
         reason = str(error).strip().split("\n")[0]
         raise StorageError(
@@ -322,25 +326,45 @@ def etag_of(file: DataFile) -> str | None:
     return etag
 
 
-def open_blocks(
-    form: str, address: str, size: int, options: Mapping[str, Any], etag: str | None = None, metadata: Any = None
-) -> tuple[Any, RangedFile]:
-    """Open a Parquet or ORC file that fetches only what is read of it.
+class OpenedStripes:
+    """An ORC file that is open, read as :class:`~spark_apps.storage.parquet.listed.OpenedFile` reads row groups.
 
-    Returned with the file below, which counts the bytes.
+    :param source: the file below, which counts the bytes that it fetches.
+    """
+
+    def __init__(self, source: RangedFile) -> None:
+        import pyarrow as pa
+        from pyarrow import orc
+
+        self.source, whole = source, source.whole
+        self.orc = orc.ORCFile(pa.PythonFile(source, mode="r") if whole is None else pa.BufferReader(whole))
+
+    @property
+    def schema(self) -> Any:
+        """The Arrow schema of the file."""
+        return self.orc.schema
+
+    def row_group(self, stripe: int, columns: Sequence[str], rows: None = None, threads: bool = False) -> Any:
+        """Return columns of a stripe as an Arrow table; stripes are always read as a whole."""
+        import pyarrow as pa
+
+        # Without a column it would not tell how many rows there are.
+        read = self.orc.read_stripe(stripe, columns=list(columns) or self.schema.names[:1])
+        return pa.Table.from_batches([read]) if isinstance(read, pa.RecordBatch) else read
+
+
+def open_blocks(
+    form: str, address: str, size: int, options: Mapping[str, Any], etag: str | None = None, **more: Any
+) -> OpenedFile | OpenedStripes:
+    """Open a Parquet or ORC file, of which only what is read is fetched.
 
     :param etag: of a file that its owner may replace: what lies in which block is known of that very file.
-    :param metadata: of a Parquet file whose footer was read before.
+    :param more: of a Parquet file, as :func:`~spark_apps.storage.parquet.listed.open_address` takes it.
     :raises OSError: here or while it is read.
     """
-    ranged = open_by_address(address, size, options, etag)
-    if form != "orc":
-        return open_file(ranged, metadata), ranged
-    import pyarrow as pa
-    from pyarrow import orc
-
-    whole = ranged.whole
-    return orc.ORCFile(pa.PythonFile(ranged, mode="r") if whole is None else pa.BufferReader(whole)), ranged
+    if form == "orc":
+        return OpenedStripes(open_by_address(address, size, options, etag))
+    return open_address(address, size, options, etag, **more)
 
 
 def match_column_name(names: Sequence[str], name: str) -> str | None:
@@ -680,20 +704,15 @@ def read_block_batches(
     :param request: ``path``, ``size``, ``etag``, ``lineage``, ``form`` and ``blocks``.
     :param types: column -> its name in the file, and its Spark type.
     """
-    file, ranged = open_blocks(request["form"], request["path"], request["size"], options, request.get("etag"))
-    names = file.schema.names if request["form"] == "orc" else file.schema_arrow.names
-    stored_names = {name: match_column_name(names, stored) for name, (stored, _) in types.items()}
+    file = open_blocks(request["form"], request["path"], request["size"], options, request.get("etag"))
+    stored_names = {name: match_column_name(file.schema.names, stored) for name, (stored, _) in types.items()}
 
     stored = [name for name in dict.fromkeys(stored_names.values()) if name is not None]
 
     def rows(block: int) -> Iterator[Any]:
         import pyarrow as pa
 
-        if request["form"] == "orc":
-            # Without a column it would not tell how many rows there are.
-            table = pa.Table.from_batches([file.read_stripe(block, columns=stored or names[:1])])
-        else:
-            table = file.read_row_group(block, columns=stored, use_threads=False)
+        table = file.row_group(block, stored)
         arrays = [
             _cast_or_null(table, stored_names[name], arrow_type(parse_type(kind))) for name, (_, kind) in types.items()
         ]
@@ -701,7 +720,7 @@ def read_block_batches(
         arrays.append(pa.chunked_array([pa.repeat(pa.scalar(block, pa.int32()), table.num_rows)]))
         yield from pa.table(arrays, names=[*types, LINEAGE, BLOCK]).to_batches()
 
-    return (batch for block in request["blocks"] for batch in rows(block)), ranged
+    return (batch for block in request["blocks"] for batch in rows(block)), file.source
 
 
 class FileReader:
@@ -726,8 +745,8 @@ class FileReader:
         """
         import pyarrow as pa
 
-        reader, _ = open_blocks("parquet", address, file.bytes, self._options, etag_of(file))
-        held = self._held(file, address, reader)
+        opened = open_address(address, file.bytes, self._options, etag_of(file))
+        held, reader = self._held(file, address, opened), opened.reader
         if held is None:
             return None
         wanted = [name for name in dict.fromkeys(held.values()) if name is not None]
@@ -754,17 +773,17 @@ class FileReader:
         cast = [pa.table({name: _cast_or_null(table, name, kind) for name, kind in kinds.items()}) for table in alike]
         return pa.concat_tables(cast).combine_chunks()
 
-    def _held(self, file: DataFile, address: str, reader: Any) -> Mapping[str, str | None] | None:
+    def _held(self, file: DataFile, address: str, opened: OpenedFile) -> Mapping[str, str | None] | None:
         """Return the name in a file of each column, ``None`` where Arrow does not read the columns as Spark does."""
-        known, metadata = self._known, reader.metadata
-        if known is not None and known.is_of(reader):
+        known, metadata = self._known, opened.metadata
+        if known is not None and known.is_of(opened):
             return known.held
-        footer = BlockFile(file, address, "parquet", metadata.num_row_groups, (), metadata, reader.schema_arrow)
+        footer = BlockFile.of(file, address, opened)
         if not footer.exact(self._columns):
             return None
         held = {name: footer.held(stored) for name, (stored, _) in self._types.items()}
         if footer.is_exact_by_schema(self._columns):
-            self._known = _KnownSchema(metadata.schema, reader.schema_arrow, metadata.metadata or {}, held)
+            self._known = _KnownSchema(metadata.schema, opened.schema, metadata.metadata or {}, held)
         return held
 
 
@@ -781,13 +800,13 @@ class _KnownSchema:
     key_values: Mapping[bytes, bytes]
     held: Mapping[str, str | None]
 
-    def is_of(self, reader: Any) -> bool:
+    def is_of(self, opened: OpenedFile) -> bool:
         """Tell whether another file has it."""
-        metadata = reader.metadata
+        metadata = opened.metadata
         return bool(
             metadata.schema.equals(self.physical)
             and (metadata.metadata or {}) == self.key_values
-            and reader.schema_arrow.equals(self.schema)
+            and opened.schema.equals(self.schema)
         )
 
 

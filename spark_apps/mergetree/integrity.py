@@ -12,128 +12,23 @@ lie on its own disk, take a small part of what it takes Spark to look at each ro
 from __future__ import annotations
 
 import os
-import struct
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime
-from functools import lru_cache, partial, reduce
+from functools import lru_cache, reduce
 from typing import Any, TypeVar
-
-import xxhash
 
 from spark_apps.engine.pyspark_names import T
 from spark_apps.mergetree.tree import Snapshot, Tree
 from spark_apps.storage.errors import ObjectNotFound, StorageError
-from spark_apps.storage.parquet.files import column_chunks, footer_in, open_file
-from spark_apps.storage.store import ObjectInfo, ObjectStore, RangedFile
+from spark_apps.storage.parquet.files import open_file
+from spark_apps.storage.parquet.seals import check_seal
+from spark_apps.storage.store import ObjectInfo, ObjectStore, open_key
 from spark_apps.timeline.files import DataFile
 from spark_apps.timeline.model import DATA_TREE, AddFile
 
 _T = TypeVar("_T")
 _R = TypeVar("_R")
-
-FOOTER = "footer"
-"""Under which the log keeps the footer's digest, among what is extra of a file."""
-
-PAGE_INDEX = "page_index"
-"""Under which it keeps where the page index begins, which ends with the footer's begin, and the digest of it."""
-
-_TAIL_BYTES = 64 * 1024
-"""What is fetched at once: nearly always all of the footer."""
-
-
-def footer_of(tail: bytes) -> bytes:
-    """Return the footer at the end of some bytes with its length and mark.
-
-    All of the bytes if it is longer than they are.
-    """
-    return tail[-_length(tail) :] if tail else b""
-
-
-def fetch_footer(store: ObjectStore, key: str, size: int) -> bytes:
-    """Return the footer of a file of ``size`` bytes.
-
-    :raises StorageError: if the file is gone.
-    """
-    return footer_of(fetch_tail(store, key, size))
-
-
-def fetch_tail(store: ObjectStore, key: str, size: int) -> bytes:
-    """Return the end of a file of ``size`` bytes with all of its footer.
-
-    :raises StorageError: if the file is gone.
-    """
-    tail = store.get_range(key, max(0, size - _TAIL_BYTES), size) if size else b""
-    if (needed := _length(tail)) > len(tail):
-        tail = store.get_range(key, max(0, size - needed), size)
-    return tail
-
-
-def seal(store: ObjectStore, key: str, size: int, tail: bytes) -> dict[str, Any]:
-    """Return what the log keeps of the end of an index file, so that :func:`check_seal` knows it again.
-
-    :param tail: of the file, with all of its footer.
-    """
-    footer = footer_of(tail)
-    begin, end = _data_end(footer), size - len(footer)
-    if begin >= end:
-        return {FOOTER: digest_of(footer)}
-    tail_start = size - len(tail)
-    index = tail[begin - tail_start : end - tail_start] if begin >= tail_start else store.get_range(key, begin, end)
-    return {FOOTER: digest_of(footer), PAGE_INDEX: [begin, digest_of(index)]}
-
-
-def check_seal(file: RangedFile, extra: Mapping[str, Any] | None) -> None:
-    """Compare a file's footer and page index with the digests that the log keeps.
-
-    :raises OSError: if the file's footer or page index is not the one whose digest the log keeps.
-    """
-    check_footer(file, extra)
-    written = (extra or {}).get(PAGE_INDEX)
-    if written is None:
-        return
-    begin, digest = written
-    end = file.size - _length(file.tail(8))
-    file.seek(begin)
-    if digest_of(file.read(end - begin)) != digest:
-        raise OSError("its page index is not the one that was written")
-
-
-def _data_end(footer: bytes) -> int:
-    """Return where the pages of a file end, and its page index begins if it has one."""
-    metadata = footer_in(footer)
-    if not metadata.num_row_groups:
-        return 4  # behind the mark that a file begins with
-    return max(
-        (chunk.dictionary_page_offset or chunk.data_page_offset) + chunk.total_compressed_size
-        for chunk in column_chunks(metadata, metadata.num_row_groups - 1)
-    )
-
-
-def digest_of(footer: bytes) -> str:
-    """Return what the log keeps of a footer."""
-    return xxhash.xxh3_64_hexdigest(footer)
-
-
-def check_footer(file: RangedFile, extra: Mapping[str, Any] | None) -> None:
-    """Compare a file's footer with the digest that the log keeps.
-
-    :raises OSError: if the file's footer is not the one whose digest the log keeps.
-    """
-    written = (extra or {}).get(FOOTER)
-    if written is None:
-        return
-    tail = file.tail(_TAIL_BYTES)
-    if (needed := _length(tail)) > len(tail):
-        tail = file.tail(needed)
-    if digest_of(footer_of(tail)) != written:
-        raise OSError("its footer is not the one that was written")
-
-
-def _length(tail: bytes) -> int:
-    """Return the bytes from the start of the footer to the end of the file."""
-    return struct.unpack("<I", tail[-8:-4])[0] + 8 if len(tail) >= 8 else len(tail)
-
 
 # --- Files against the log --------------------------------------------------------------------------------------------
 
@@ -194,7 +89,7 @@ def _check_seals(snapshot: Snapshot, tree: Tree, files: Iterable[tuple[DataFile,
     def check(checked: tuple[DataFile, Identity]) -> None:
         file = checked[0]
         try:
-            check_seal(RangedFile(partial(store.get_range, file.path), file.bytes), file.extra)
+            check_seal(open_key(store, file.path, file.bytes), file.extra)
         except OSError as error:
             raise StorageError(
                 f"{_name(tree, file.path)} of the table {store.uri} is damaged: {error}.",

@@ -40,15 +40,15 @@ from spark_apps.mergetree.buckets import (
     single_target,
     value_texts,
 )
-from spark_apps.mergetree.integrity import fetch_footer, fetch_tail, footer_of, seal
 from spark_apps.mergetree.read import kept_tombstones, ordered_tombstones, scan
 from spark_apps.mergetree.schema import NULL_MARK, column
 from spark_apps.mergetree.tree import DELETED, FileGroups, Snapshot, Tree
 from spark_apps.storage.credentials import missing_file_system
 from spark_apps.storage.errors import EnvironmentMismatch, InvalidInput, InvalidSchema, StorageError, UnsupportedSource
 from spark_apps.storage.file_faults import fault_of
-from spark_apps.storage.parquet.files import column_chunk, footer_in
-from spark_apps.storage.store import ObjectStore
+from spark_apps.storage.parquet.files import column_chunk, read_footer
+from spark_apps.storage.parquet.seals import seal
+from spark_apps.storage.store import ObjectStore, RangedFile, open_key
 from spark_apps.timeline.field_types import INDEX_FILES
 from spark_apps.timeline.files import DataFile, GroupKey, is_merged, lowest_files, replaced_rows
 from spark_apps.timeline.model import (
@@ -453,16 +453,15 @@ def list_staged(
             hint="The hash function behaves differently here than where the table was written: compare the versions.",
         )
     with ThreadPoolExecutor(_FOOTER_THREADS) as pool:
-        tails = list(pool.map(lambda item: fetch_tail(store, item[2].key, item[2].size), staged))
+        ends = list(pool.map(lambda item: _read_end(store, item[2].key, item[2].size, kind), staged))
     actions = []
-    for (partition, group, info), tail in zip(staged, tails, strict=True):
-        rows, tombstones = _count_footer(info.key, footer_of(tail), kind)
+    for (partition, group, info), (rows, tombstones, end) in zip(staged, ends, strict=True):
         if not rows and slots is not None:
             store.delete([info.key])  # Spark's first task leaves a file even if it had no row
             continue
         sequence_number = None if sequence_numbers is None else sequence_numbers[partition, group]
         # Of the rows' files there are too many to keep more of each in the log; Spark reads them, not the driver.
-        extra = None if tree.name in (DATA_TREE, TOMBSTONES_TREE) else seal(store, info.key, info.size, tail)
+        extra = None if tree.name in (DATA_TREE, TOMBSTONES_TREE) else seal(end)
         actions.append(
             AddFile(tree.name, partition, group, info.key, kind, rows, info.size, sequence_number, tombstones,
                     lineage(info.key), extra)
@@ -493,14 +492,16 @@ def count_rows(store: ObjectStore, key: str, size: int, kind: str) -> tuple[int,
 
     :raises StorageError: if the footer cannot be read: the file is damaged.
     """
-    return _count_footer(key, fetch_footer(store, key, size), kind)
+    return _read_end(store, key, size, kind)[:2]
 
 
-def _count_footer(key: str, footer: bytes, kind: str) -> tuple[int, int]:
+def _read_end(store: ObjectStore, key: str, size: int, kind: str) -> tuple[int, int, RangedFile]:
+    """Return the rows and tombstones of a Parquet file, and the file with its end, which was fetched."""
     import pyarrow as pa
 
     try:
-        metadata = footer_in(footer)
+        file = open_key(store, key, size, whole_below=0)
+        metadata = read_footer(file)
         live_rows = metadata.num_rows
         if kind == "delta":
             flags = (column_chunk(metadata, n, metadata.num_columns - 1) for n in range(metadata.num_row_groups))
@@ -511,7 +512,7 @@ def _count_footer(key: str, footer: bytes, kind: str) -> tuple[int, int]:
             outcome="Nothing was changed.",
             hint="Try again; if it happens again, the storage damages files.",
         ) from error
-    return metadata.num_rows, metadata.num_rows - live_rows
+    return metadata.num_rows, metadata.num_rows - live_rows, file
 
 
 # --- files that Spark takes for the buckets of a table ----------------------------------------------------------------

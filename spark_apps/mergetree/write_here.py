@@ -23,11 +23,12 @@ from typing import Any
 from spark_apps.engine.pyspark_names import SparkSession, T
 from spark_apps.engine.spark_utils import setting
 from spark_apps.mergetree.buckets import GROUP, PART, Target
-from spark_apps.mergetree.integrity import is_countable, seal
+from spark_apps.mergetree.integrity import is_countable
 from spark_apps.mergetree.tree import DELETED, Tree
 from spark_apps.mergetree.write import lineage, without_dictionary
 from spark_apps.storage.errors import StorageError
-from spark_apps.storage.store import ObjectStore
+from spark_apps.storage.parquet.seals import seal
+from spark_apps.storage.store import ObjectStore, RangedFile
 from spark_apps.timeline.model import DATA_TREE, AddFile
 
 CODECS = {"none": "none", "uncompressed": "none", "snappy": "snappy", "gzip": "gzip", "zstd": "zstd"}
@@ -197,7 +198,7 @@ def _put(
             hint="See that the disk has room and that the folder may be written to, then try again.",
         ) from error
     tombstones = len(rows) - rows.column(DELETED).null_count
-    extra = None if tree.name == DATA_TREE else seal(store, key, len(body), body)
+    extra = None if tree.name == DATA_TREE else seal(RangedFile.of(body))
     return AddFile(
         tree.name, partition, group, key, "delta", len(rows), len(body), None, tombstones, lineage(key), extra
     )

@@ -7,8 +7,7 @@ statistics, or by single values, may be left out; the caller applies the predica
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -17,7 +16,6 @@ from spark_apps.indexes.ranges import Range, range_of
 from spark_apps.layout.partitions import value_of
 from spark_apps.layout.types import arrow_type, parse_type
 from spark_apps.mergetree.blocks import BlockFile, etag_of, is_of_one_calendar, match_column_name, open_blocks
-from spark_apps.mergetree.parquet_rows import Bounds, Interval, PagedFile, footer_bytes
 from spark_apps.mergetree.read import merge_files
 from spark_apps.mergetree.reader_settings import TEXTS
 from spark_apps.mergetree.times import may_be_inexact
@@ -28,8 +26,9 @@ from spark_apps.query.predicates import And, KeySet, Predicate, columns_of, keys
 from spark_apps.query.wanted_keys import WantedKeys
 from spark_apps.storage.errors import StorageError, UnsupportedSource
 from spark_apps.storage.file_faults import fault_of
-from spark_apps.storage.parquet.files import group_rows
-from spark_apps.storage.store import RangedFile, Rewritten, open_by_address
+from spark_apps.storage.parquet.page_index import Interval, Rows
+from spark_apps.storage.parquet.statistics import Bounds
+from spark_apps.storage.store import Rewritten, open_by_address
 from spark_apps.timeline.files import DataFile
 
 _EXACT_KINDS = ("string", "date", "boolean")
@@ -197,37 +196,26 @@ class ArrowRows:
             if source_file.form in TEXTS:
                 yield from self._lines(source_file, names)
                 return
-            known = None if self._shape.external else _FOOTERS.get(source_file)
-            reader, ranged = open_blocks(
-                source_file.form, source_file.address, source_file.file.bytes, self._options,
-                etag_of(source_file.file), None if known is None else known.metadata,
+            file, own = source_file.file, not self._shape.external
+            opened = open_blocks(
+                source_file.form, source_file.address, file.bytes, self._options, etag_of(file),
+                rows=file.rows, keep=own,
             )  # fmt: skip
-            footer = self._footer(source_file, reader)
+            footer = BlockFile.of(file, source_file.address, opened)
             self._check(source_file, footer, names)
-            self._judged = self._shape.external and not (footer.format == "parquet" and footer.tells_calendar)
-            if known is None and not self._shape.external:
-                known = _FOOTERS.keep(source_file, reader.metadata)
-            file_columns = reader.schema.names if source_file.form == "orc" else reader.schema_arrow.names
+            self._judged = not own and not (footer.format == "parquet" and footer.tells_calendar)
             columns = [*names, DELETED] if source_file.delta else list(names)
             for block in self._blocks(source_file, footer, judged, prune):
-                if wanted is not None:
-                    if not self._can_hold(footer, block, wanted):
-                        continue
-                    assert known is not None  # of tables of this package alone record keys are asked for
-                    group = _RowGroup(source_file, file_columns, reader, ranged, known, block, footer.rows[block])
-                    table = self._table_of_keys(group, columns, wanted)
-                    if table is not None:
-                        yield table
+                group = _RowGroup(source_file, opened, footer, block)
+                if wanted is not None:  # of tables of this package alone record keys are asked for
+                    if self._can_hold(footer, block, wanted):
+                        table = self._table_of_keys(group, columns, wanted)
+                        if table is not None:
+                            yield table
                     continue
-                rows = None
-                if known is not None and judged is not None:
-                    rows = self._rows_left(known, ranged, footer, block, judged)
-                if rows is None:
-                    yield self._table(source_file, reader, block, file_columns, columns)
-                elif rows:
-                    assert known is not None
-                    few = _FewRows(known.paged(ranged), reader, ranged, block, rows)
-                    yield self._table(source_file, few, block, file_columns, columns)
+                rows = self._rows_left(group, judged) if own and judged is not None else None
+                if rows is None or rows:
+                    yield self._table(group, columns, rows)
         except (pa.ArrowException, OSError) as error:
             if isinstance(error, FileNotFoundError):
                 what = "is gone"
@@ -257,17 +245,6 @@ class ArrowRows:
                 yield pa.table([self._array(source_file, name, name, rows) for name in names], names=list(names))
         except NotPlain as error:
             raise UnsupportedSource(f"{file.path} cannot be read without Spark: {error}.", hint=_BY_SPARK) from error
-
-    def _footer(self, source_file: ArrowFile, reader: Any) -> BlockFile:
-        if source_file.form == "orc":
-            return BlockFile(source_file.file, source_file.address, "orc", reader.nstripes, (), reader, reader.schema)
-        metadata = reader.metadata
-        if source_file.file.rows >= 0 and metadata.num_rows != source_file.file.rows:
-            raise OSError(f"it has {metadata.num_rows:,} rows, and the log says {source_file.file.rows:,}")
-        rows = group_rows(metadata)
-        return BlockFile(
-            source_file.file, source_file.address, "parquet", len(rows), rows, metadata, reader.schema_arrow
-        )
 
     def _check(self, source_file: ArrowFile, footer: BlockFile, names: Sequence[str]) -> None:
         """Check that Arrow reads the values of a file as Spark does.
@@ -317,23 +294,29 @@ class ArrowRows:
         values = range_of(footer.statistics(block, stored), parse_type(text))
         if values is None:
             return True
-        return wanted.may_be_within(Bounds(values.low, values.high) if values.values else Bounds(None, None))
+        return wanted.may_be_within(Bounds(None, None, values.low, values.high) if values.values else Bounds(None, 0))
 
-    def _rows_left(
-        self, known: _Footer, ranged: RangedFile, footer: BlockFile, block: int, predicate: Predicate
-    ) -> Sequence[Interval] | None:
+    def _rows_left(self, group: _RowGroup, predicate: Predicate) -> list[Interval] | None:
         """Return the rows of a row group that its pages do not rule out; ``None`` to read it as a whole."""
-        total = footer.rows[block]
-        if total < _FEW_ROWS or sum(1 for _ in walk(predicate)) > _MOST_NODES:
+        if group.rows < _FEW_ROWS or sum(1 for _ in walk(predicate)) > _MOST_NODES:
             return None
-        kinds = {self._stored(name): name for name in columns_of(predicate)}
-        paged = known.paged(ranged)
-        rows = paged.candidates(
-            ranged, block,
-            {stored: parse_type(self._shape.types[name]) for stored, name in kinds.items()},
-            lambda stored, bounds: may_match(predicate, {kinds[stored]: _range_within(bounds)}),
-        )  # fmt: skip
-        return _if_few(rows, total)
+        names = {self._stored(name): name for name in columns_of(predicate)}
+        return self._candidates(
+            group, names, lambda stored, bounds: may_match(predicate, {names[stored]: _range_within(bounds)})
+        )
+
+    def _candidates(
+        self, group: _RowGroup, names: Mapping[str, str], may_match: Callable[[str, Bounds], bool]
+    ) -> list[Interval] | None:
+        """Return the rows of a row group that its pages do not rule out, if they are few enough to be read by pages.
+
+        :param names: name in the file -> column, of those that are looked at.
+        """
+        kinds = {stored: parse_type(self._shape.types[name]).kind for stored, name in names.items()}
+        rows = group.opened.footer.pages.candidates(group.opened.source, group.block, kinds, may_match)
+        if rows is None or sum(end - first for first, end in rows) > _MOST_OF_A_BLOCK * group.rows:
+            return None
+        return rows
 
     def _table_of_keys(self, group: _RowGroup, columns: Sequence[str], wanted: WantedKeys) -> Any:
         """Return the rows of a row group that have one of some keys, as a table; ``None`` if there are none.
@@ -343,13 +326,10 @@ class ArrowRows:
         import numpy as np
         import pyarrow as pa
 
-        def read(reader: Any, names: Sequence[str]) -> Any:
-            return self._table(group.file, reader, group.block, group.columns, names)
-
         within = self._rows_with(group, wanted)
         if within is not None and not within:
             return None
-        of_key = read(group.reader if within is None else group.few(within), wanted.names)
+        of_key = self._table(group, wanted.names, within)
         positions = wanted.positions(of_key)
         if not len(positions):
             return None
@@ -359,26 +339,21 @@ class ArrowRows:
         found, others = of_key.take(positions), [name for name in columns if name not in wanted.names]
         if not others:
             return found.select(list(columns))
-        rest = read(group.single(numbers), others)
+        rest = self._table(group, others, numbers)
         return pa.table([(rest if name in others else found).column(name) for name in columns], names=list(columns))
 
-    def _rows_with(self, group: _RowGroup, wanted: WantedKeys) -> Sequence[Interval] | None:
+    def _rows_with(self, group: _RowGroup, wanted: WantedKeys) -> list[Interval] | None:
         """Return the rows of a row group whose pages can hold a key; ``None`` to read the key as a whole."""
         if group.rows < _FEW_ROWS or not wanted.rules_pages_out:
             return None
         [name] = wanted.names
-        rows = group.paged.candidates(
-            group.ranged, group.block,
-            {self._stored(name): parse_type(self._shape.types[name])},
-            lambda _, bounds: wanted.may_be_within(bounds),
-        )  # fmt: skip
-        return _if_few(rows, group.rows)
+        return self._candidates(group, {self._stored(name): name}, lambda _, bounds: wanted.may_be_within(bounds))
 
-    def _table(
-        self, source_file: ArrowFile, reader: Any, block: int, file_columns: Sequence[str], requested: Sequence[str]
-    ) -> Any:
+    def _table(self, group: _RowGroup, requested: Sequence[str], rows: Rows = None) -> Any:
+        """Return columns of a row group as a table. :param rows: those that are wanted, if not all."""
         import pyarrow as pa
 
+        source_file, file_columns = group.file, group.footer.schema.names
         stored = {
             name: match_column_name(file_columns, self._stored(name))
             for name in requested
@@ -386,11 +361,7 @@ class ArrowRows:
         }
         # A table without columns has no number of rows.
         columns = [name for name in dict.fromkeys(stored.values()) if name is not None] or list(file_columns[:1])
-        if source_file.form == "orc":
-            stripe = reader.read_stripe(block, columns=columns)
-            table = pa.Table.from_batches([stripe]) if isinstance(stripe, pa.RecordBatch) else stripe
-        else:
-            table = reader.read_row_group(block, columns=columns, use_threads=self._threaded)
+        table = group.opened.row_group(group.block, columns, rows, self._threaded)
         arrays = [self._array(source_file, name, stored.get(name), table) for name in requested]
         return pa.table(arrays, names=list(requested))
 
@@ -450,147 +421,32 @@ def _only_by_spark(source_file: ArrowFile, names: Sequence[str], why: str) -> Un
     )
 
 
-# --- footers that were read, and rows by pages ------------------------------------------------------------------------
+# --- rows by pages ----------------------------------------------------------------------------------------------------
 
 _FEW_ROWS = 2_000
 """A row group of fewer rows is read as a whole."""
 _MOST_NODES = 300
 """Predicates of more parts are not held against each page."""
 _MOST_OF_A_BLOCK = 0.5
-_SINGLE = 256
-"""Of more rows pages are not chosen, but whole columns read."""
-_MOST_FOOTERS = 1_000
-
-
-class _Footer:
-    """The footer of a file of this package, which is never written again."""
-
-    def __init__(self, metadata: Any) -> None:
-        self.metadata = metadata
-        self._paged: PagedFile | None = None
-
-    def paged(self, ranged: RangedFile) -> PagedFile:
-        """Return the footer as the pages of the file are found by it.
-
-        :raises OSError: if it is damaged.
-        """
-        if self._paged is None:
-            self._paged = PagedFile(footer_bytes(ranged))
-        return self._paged
-
-
-class _Footers:
-    """Footers by the addresses of their files; those of the files that were opened last are kept."""
-
-    def __init__(self) -> None:
-        self._kept: dict[tuple[str, int], _Footer] = {}
-        self._lock = threading.Lock()
-
-    def get(self, file: ArrowFile) -> _Footer | None:
-        return self._kept.get((file.address, file.file.bytes))
-
-    def keep(self, file: ArrowFile, metadata: Any) -> _Footer:
-        footer = _Footer(metadata)
-        with self._lock:
-            if len(self._kept) >= _MOST_FOOTERS:
-                del self._kept[next(iter(self._kept))]
-            self._kept[file.address, file.file.bytes] = footer
-        return footer
-
-
-_FOOTERS = _Footers()
-
-
-def _if_few(rows: Sequence[Interval] | None, total: int) -> Sequence[Interval] | None:
-    """Return rows of a row group that has so many in all, if they are few enough to be read by pages."""
-    if rows is None or sum(end - first for first, end in rows) > _MOST_OF_A_BLOCK * total:
-        return None
-    return rows
+"""A row group of which more rows are left by its pages is read as a whole."""
 
 
 @dataclass(frozen=True)
 class _RowGroup:
-    """A row group of a file that is open.
-
-    :param columns: the names of those of the file. :param reader: of whole row groups.
-    """
+    """A row group, or stripe, of a file that is open."""
 
     file: ArrowFile
-    columns: Sequence[str]
-    reader: Any
-    ranged: RangedFile
-    footer: _Footer
+    opened: Any
+    footer: BlockFile
     block: int
-    rows: int
 
     @property
-    def paged(self) -> PagedFile:
-        return self.footer.paged(self.ranged)
-
-    def few(self, rows: Sequence[Interval]) -> _FewRows:
-        """Return what reads some rows of it, page by page."""
-        return _FewRows(self.paged, self.reader, self.ranged, self.block, rows)
-
-    def single(self, rows: Any) -> _SingleRows:
-        """Return what reads single rows of it."""
-        return _SingleRows(self.paged, self.reader, self.ranged, self.block, rows)
+    def rows(self) -> int:
+        return self.footer.rows[self.block]
 
 
 def _range_within(bounds: Bounds) -> Range:
     return Range(values=False) if bounds.only_nulls else Range(bounds.low, bounds.high)
-
-
-@dataclass(frozen=True)
-class _FewRows:
-    """A row group of which some rows are read, in place of a reader of whole ones."""
-
-    paged: PagedFile
-    reader: Any
-    ranged: RangedFile
-    block: int
-    rows: Sequence[Interval]
-
-    def read_row_group(self, block: int, columns: Sequence[str], use_threads: bool) -> Any:
-        import pyarrow as pa
-
-        flat = [name for name in columns if self.paged.is_flat(name)]
-        self.paged.fetch(self.ranged, block, flat, self.rows)
-        arrays = self.paged.slices(self.ranged, block, flat, self.rows)
-        whole = [name for name in columns if name not in arrays]
-        if whole:
-            table = self.reader.read_row_group(block, columns=whole, use_threads=use_threads)
-            parts = pa.concat_tables([table.slice(first, end - first) for first, end in self.rows])
-            arrays.update({name: parts.column(name) for name in whole})
-        return pa.table([arrays[name] for name in columns], names=list(columns))
-
-
-@dataclass(frozen=True)
-class _SingleRows:
-    """A row group of which single rows are read, in place of a reader of whole ones.
-
-    :param rows: their numbers, as a numpy array, ascending.
-    """
-
-    paged: PagedFile
-    reader: Any
-    ranged: RangedFile
-    block: int
-    rows: Any
-
-    def read_row_group(self, block: int, columns: Sequence[str], use_threads: bool) -> Any:
-        import pyarrow as pa
-
-        arrays: dict[str, Any] = {}
-        if len(self.rows) <= _SINGLE:
-            rows = self.rows.tolist()
-            flat = [name for name in columns if self.paged.is_flat(name)]
-            self.paged.fetch(self.ranged, block, flat, [(row, row + 1) for row in rows])
-            arrays = self.paged.take(self.ranged, block, flat, rows)
-        whole = [name for name in columns if name not in arrays]
-        if whole:
-            table = self.reader.read_row_group(block, columns=whole, use_threads=use_threads).take(self.rows)
-            arrays.update({name: table.column(name) for name in whole})
-        return pa.table([arrays[name] for name in columns], names=list(columns))
 
 
 def _single_values(shape: ArrowShape) -> dict[str, list[Any]]:

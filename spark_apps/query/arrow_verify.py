@@ -31,14 +31,14 @@ from spark_apps.indexes.registry import check_columns, find
 from spark_apps.layout.hashing import bucket_id, on_driver
 from spark_apps.layout.types import nested_arrow_type
 from spark_apps.mergetree.blocks import BLOCK, access_options, read_footers
-from spark_apps.mergetree.integrity import check_seal
 from spark_apps.mergetree.read import with_kept_tombstones
 from spark_apps.mergetree.reader_settings import rebase_of
 from spark_apps.mergetree.tree import GROUP_ID, Snapshot, Tree
 from spark_apps.query.arrow_reading import check_readable, described_file, text_format_of
 from spark_apps.query.arrow_rows import ArrowFile, ArrowRows, ArrowShape
 from spark_apps.storage.errors import InvalidInput, StorageError
-from spark_apps.storage.store import RangedFile
+from spark_apps.storage.parquet.seals import check_seal
+from spark_apps.storage.store import open_key
 from spark_apps.timeline.files import DataFile, GroupKey
 from spark_apps.timeline.model import COVERS, DATA_TREE, TableDefinition
 
@@ -336,9 +336,7 @@ def _entry_rows(snapshot: Snapshot, types: Mapping[str, str], file: DataFile, na
     shape = ArrowShape(tuple(names), types, ())
     described = ArrowFile(file, snapshot.store.spark_path(file.path), "parquet")
     try:
-        check_seal(
-            RangedFile(lambda start, end: snapshot.store.get_range(file.path, start, end), file.bytes), file.extra
-        )
+        check_seal(open_key(snapshot.store, file.path, file.bytes), file.extra)
     except OSError as error:
         raise StorageError(f"The index file {file.path} cannot be read: {error}.") from error
     return (tuple(map(_hashable, values)) for values in _values(snapshot, shape, described))

@@ -14,10 +14,10 @@ from typing import Any
 from spark_apps.indexes.keyed.matching import FixedWidth, keys_to_arrow, kinds_of, normalize_column
 from spark_apps.layout.hashing import DEFAULT_HASH, buckets_of_columns
 from spark_apps.layout.types import ColumnType
-from spark_apps.mergetree.parquet_rows import Bounds
 from spark_apps.mergetree.tree import Tree
 from spark_apps.query.planning import ReadPlan
 from spark_apps.storage.arrow_keys import positions_of_keys
+from spark_apps.storage.parquet.statistics import Bounds
 from spark_apps.timeline.files import GroupKey
 
 _FEW = 64

@@ -20,7 +20,7 @@ from spark_apps.mergetree.external_files import THROUGH, VALUES, WHY
 from spark_apps.mergetree.write import count_rows
 from spark_apps.storage.errors import StorageError, UnsupportedSource
 from spark_apps.storage.file_faults import fault_of
-from spark_apps.storage.parquet.files import read_columns
+from spark_apps.storage.parquet.files import open_file
 from spark_apps.storage.store import Store
 from spark_apps.timeline.model import DATA_TREE, UNKNOWN_ROWS, AddFile, Field
 
@@ -155,7 +155,7 @@ def read_parquet(path: str, options: Mapping[str, Any] | None) -> Any:
 
     head, _, name = path.rpartition("/")
     try:
-        return read_columns(Store(head.removeprefix("file://"), options).get(name))
+        return open_file(Store(head.removeprefix("file://"), options).get(name)).read()
     except (pa.ArrowException, OSError) as error:
         fault = fault_of(str(error))
         raise StorageError(

@@ -684,6 +684,11 @@ class RangedFile(io.RawIOBase):
         if 0 < size <= whole_below:
             self.keep(0, size)
 
+    @classmethod
+    def of(cls, body: bytes) -> RangedFile:
+        """Return a file that is in memory."""
+        return cls(lambda start, end: body[start:end], len(body), len(body))
+
     @property
     def size(self) -> int:
         """The size of the whole file, in bytes."""
@@ -796,6 +801,14 @@ class _ListedFile:
             return _read_at(descriptor, start, end)
         finally:
             os.close(descriptor)
+
+
+def open_key(store: ObjectStore, key: str, size: int, whole_below: int = WHOLE_BYTES) -> RangedFile:
+    """Open an object of a store that is not written again.
+
+    :param size: of it, in bytes. :param whole_below: up to this size it is fetched at once.
+    """
+    return RangedFile(lambda start, end: store.get_range(key, start, end), size, whole_below)
 
 
 def open_by_address(

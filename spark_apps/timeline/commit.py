@@ -29,9 +29,8 @@ from spark_apps.storage.errors import (
     StorageError,
     TableNotFound,
 )
-from spark_apps.storage.parquet.files import read_columns
-from spark_apps.storage.parquet.headers import open_bounded
-from spark_apps.storage.store import ObjectStore, RangedFile
+from spark_apps.storage.parquet.listed import ParquetFiles
+from spark_apps.storage.store import ObjectStore
 from spark_apps.timeline import hashing_config
 from spark_apps.timeline.delta import publishing
 from spark_apps.timeline.features import format_of, with_needed
@@ -204,12 +203,8 @@ def share_keys(store: ObjectStore, columns: Sequence[str], files: Sequence[AddFi
 def _keys(store: ObjectStore, columns: Sequence[str], files: Sequence[AddFile]) -> Any:
     import pyarrow as pa
 
-    def read(file: AddFile) -> Any:
-        return read_columns(
-            RangedFile(lambda start, end: store.get_range(file.path, start, end), file.bytes), columns, open_bounded
-        )
-
-    return pa.concat_tables([read(file) for file in files])
+    opened = ParquetFiles(store)
+    return pa.concat_tables([opened.open(file).columns(columns) for file in files])
 
 
 # --- publishing -------------------------------------------------------------------------------------------------------

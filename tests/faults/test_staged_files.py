@@ -18,8 +18,8 @@ from spark_apps import IndexedTable
 from spark_apps.actions.template import Attempt, StagedChanges, run
 from spark_apps.actions.write import Upsert
 from spark_apps.engine.pyspark_names import spark_errors
-from spark_apps.mergetree.integrity import fetch_footer
 from spark_apps.storage.errors import ObjectNotFound, StageMismatch, StorageError
+from spark_apps.storage.parquet.files import footer_bytes
 from spark_apps.timeline.model import DATA_TREE, AddFile
 
 pytestmark = [pytest.mark.spark, pytest.mark.by_turn(8)]
@@ -145,7 +145,7 @@ def test_given_a_bit_turned_over_before_the_commit_then_readers_find_it_and_inde
     rng = random.Random(7)
     for file in {file.tree: file for file in files}.values():
         path, of_rows = Path(table.uri) / file.path, file.tree == DATA_TREE
-        pages = len(path.read_bytes()) - len(fetch_footer(table.snapshot.store, file.path, file.bytes))
+        pages = len(path.read_bytes()) - len(footer_bytes(path))
         for number in range(4 if of_rows else 20):
             # Pages have checksums of their own; the footer of an index file is known to the log, that of a file of rows
             # is covered by the checksum of the whole file.

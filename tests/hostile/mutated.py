@@ -30,11 +30,11 @@ from spark_apps.indexes.ranges import range_of
 from spark_apps.indexes.skipping import records
 from spark_apps.jobs.job import Outcome, decode_outcome, encode_outcome
 from spark_apps.layout.types import parse_type
-from spark_apps.mergetree.parquet_pages import Chunk, NotPlain
-from spark_apps.mergetree.parquet_rows import PagedFile, footer_bytes
 from spark_apps.storage.errors import LakeIndexError
 from spark_apps.storage.parquet import files as parquet_files
 from spark_apps.storage.parquet.headers import open_bounded
+from spark_apps.storage.parquet.page_index import PageIndex
+from spark_apps.storage.parquet.pages import Chunk, NotPlain
 from spark_apps.storage.parquet.statistics import bounds_of
 from spark_apps.storage.store import RangedFile, Store
 from spark_apps.timeline import hashing_config, log
@@ -106,8 +106,8 @@ def _index(body: bytes) -> None:
 
 def _pages(body: bytes) -> None:
     ranged = RangedFile(lambda start, end: body[start:end], len(body), whole_below=0)
-    paged = PagedFile(footer_bytes(ranged))
-    paged.candidates(ranged, 0, {"n": parse_type("bigint"), "u": parse_type("string")}, lambda _name, _bounds: True)
+    paged = PageIndex(parquet_files.footer_bytes(ranged))
+    paged.candidates(ranged, 0, {"n": "bigint", "u": "string"}, lambda _name, _bounds: True)
     paged.slices(ranged, 0, ["n", "s", "u"], [(3, 5), (200, 220)])
     paged.take(ranged, 0, ["n", "s", "u"], [1, 299])
 

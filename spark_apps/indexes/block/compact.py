@@ -11,7 +11,7 @@ their statistics lead a lookup to the few row groups that it needs.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -46,7 +46,7 @@ from spark_apps.indexes.handler import (
     VerificationReport,
     unreadable,
 )
-from spark_apps.indexes.keyed.lookup import damaged_file_error, open_ranged
+from spark_apps.indexes.keyed.lookup import naming_damage
 from spark_apps.indexes.lineage import Coverage, carriers, entry_files
 from spark_apps.indexes.ranges import (
     NOTHING,
@@ -61,15 +61,13 @@ from spark_apps.layout.partitions import parse_partition_path, partition_path
 from spark_apps.layout.types import ColumnType, parse_type
 from spark_apps.mergetree.blocks import BLOCK, BlockFile, located, read_footers
 from spark_apps.mergetree.buckets import Target
-from spark_apps.mergetree.integrity import check_footer
 from spark_apps.mergetree.read import empty, read_files
 from spark_apps.mergetree.schema import check_partition_types, column, column_types, struct_type
 from spark_apps.mergetree.tree import GROUP_ID, LINEAGE, Snapshot, Tree
 from spark_apps.mergetree.write import stage_rows
-from spark_apps.storage.errors import InvalidInput, InvalidSchema, LakeIndexError, StorageError, VerificationFailed
-from spark_apps.storage.parquet.files import column_chunk, group_rows
-from spark_apps.storage.parquet.headers import open_bounded
-from spark_apps.storage.parquet.statistics import flat_columns
+from spark_apps.storage.errors import InvalidInput, InvalidSchema, StorageError, VerificationFailed
+from spark_apps.storage.parquet.files import column_chunk
+from spark_apps.storage.parquet.listed import ParquetFiles
 from spark_apps.timeline.files import DataFile
 from spark_apps.timeline.model import (
     DATA_TREE,
@@ -243,54 +241,36 @@ class BlockEntryFile:
     """
 
     def __init__(self, snapshot: Snapshot, file: DataFile) -> None:
-        self._file = file
-        self._raw, self._parquet = self._name_damage(lambda: self._open(snapshot))
-
-    def _open(self, snapshot: Snapshot) -> Any:
-        import pyarrow as pa
-
-        raw = open_ranged(snapshot.store, self._file)
-        check_footer(raw, self._file.extra)
-        parquet = open_bounded(raw)
-        if parquet.metadata.num_rows != self._file.rows:
-            raise pa.ArrowInvalid(f"it has {parquet.metadata.num_rows} rows, the log says {self._file.rows}")
-        return raw, parquet
+        self._path = file.path
+        with naming_damage(file.path):
+            self._opened = ParquetFiles(snapshot.store, snapshot.state).open(file)
 
     @property
     def row_groups(self) -> int:
-        return int(self._parquet.num_row_groups)
+        return len(self._opened.footer.rows)
 
     @property
     def fetched(self) -> int:
         """Bytes read of it."""
-        return self._raw.fetched
+        return self._opened.fetched
 
     def ranges(self, number: int, types: Mapping[str, ColumnType]) -> dict[str, Range]:
         """Return the ranges of the columns in a row group, as far as its statistics give them."""
-        metadata = self._parquet.metadata
-        indexes, on_top = flat_columns(metadata.schema), has_nan_on_top(metadata)
+        footer = self._opened.footer
+        on_top = has_nan_on_top(footer.metadata)
         ranges = {
-            name: range_of(column_chunk(metadata, number, indexes[name]).statistics, kind, on_top)
+            name: range_of(column_chunk(footer.metadata, number, footer.flat[name]).statistics, kind, on_top)
             for name, kind in types.items()
         }
         return {name: column_range for name, column_range in ranges.items() if column_range is not None}
 
     def rows_of(self, numbers: Iterable[int]) -> int:
-        return sum(map(group_rows(self._parquet.metadata).__getitem__, numbers))
+        return sum(self._opened.footer.rows[number] for number in numbers)
 
     def read(self, numbers: Iterable[int], columns: Sequence[str]) -> Any:
         """Return row groups as an Arrow table."""
-        return self._name_damage(
-            lambda: self._parquet.read_row_groups(list(numbers), columns=list(columns), use_threads=False)
-        )
-
-    def _name_damage(self, call: Callable[[], Any]) -> Any:
-        import pyarrow as pa
-
-        try:
-            return call()
-        except (pa.ArrowException, OSError, LakeIndexError) as error:
-            raise damaged_file_error(self._file.path, error) from error
+        with naming_damage(self._path):
+            return self._opened.row_groups(list(numbers), columns)
 
 
 @dataclass

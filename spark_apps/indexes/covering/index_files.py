@@ -29,8 +29,8 @@ from spark_apps.indexes.included_columns import intersect_names
 from spark_apps.indexes.keyed.lookup import damaged_file_error
 from spark_apps.indexes.lineage import LINEAGE, Coverage, entry_files, indexable
 from spark_apps.mergetree.buckets import bucket_column, single_target
+from spark_apps.mergetree.damaged_pages import Pages, damaged_pages
 from spark_apps.mergetree.integrity import check_intact
-from spark_apps.mergetree.parquet_pages import Pages, damaged_pages
 from spark_apps.mergetree.read import read_files
 from spark_apps.mergetree.schema import column, column_share, column_types, quote, select_columns, struct_type
 from spark_apps.mergetree.tree import GROUP_ID, Tree

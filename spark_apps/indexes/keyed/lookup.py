@@ -12,13 +12,12 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from itertools import accumulate, islice
+from itertools import islice
 from typing import Any
-from weakref import WeakKeyDictionary
 
 from spark_apps.engine.pyspark_names import DataFrame, F, StructField, StructType, spark_errors
 from spark_apps.engine.spark_utils import inline
@@ -42,55 +41,21 @@ from spark_apps.mergetree.buckets import (
     partition_number,
     value_texts,
 )
-from spark_apps.mergetree.integrity import check_footer
-from spark_apps.mergetree.parquet_pages import Chunk, NotPlain, Page, PageHeader
 from spark_apps.mergetree.read import live_rows, newest_rows, scan, with_keys
 from spark_apps.mergetree.schema import column
 from spark_apps.mergetree.tree import DELETED, GROUP_ID, Snapshot, Tree
 from spark_apps.storage.errors import LakeIndexError, StorageError
-from spark_apps.storage.parquet.files import column_chunk, group_rows, read_footer
-from spark_apps.storage.parquet.headers import open_bounded
-from spark_apps.storage.parquet.statistics import flat_columns
-from spark_apps.storage.store import ObjectStore, RangedFile
+from spark_apps.storage.parquet.files import column_chunk
+from spark_apps.storage.parquet.listed import OpenedFile, ParquetFiles
+from spark_apps.storage.parquet.pages import NotPlain, Page
 from spark_apps.timeline.files import DataFile, GroupKey
-from spark_apps.timeline.model import AddFile
-from spark_apps.timeline.state import State
 
-_MAX_FOOTERS = 256
 # With more keys than one to so many rows hardly a page can be left out. Arrow then reads columns as a whole, and other
 # threads run meanwhile: pages, one at a time in Python, would wait for each other.
 _ROWS_PER_KEY = 1_000
 # Few values over and over, which are kept as numbers until the rows are known.
 _REPEATED = (PARTITION, GROUP_ID)
 _LOCK = threading.Lock()
-_FOOTERS: WeakKeyDictionary[State, dict[str, _Footer]] = WeakKeyDictionary()
-
-
-class _Footer:
-    """The parsed footer of a file.
-
-    :param ranges: of each row group, what each looked-up column can hold.
-    """
-
-    def __init__(self, metadata: Any, tree: Tree) -> None:
-        self.metadata = metadata
-        self.column_indexes = flat_columns(metadata.schema)
-        columns = [self.column_indexes[tree.stored(name)] for name in tree.hash_fields]
-        kinds = kinds_of(tree, tree.hash_fields)
-        self.rows = list(group_rows(metadata))
-        self.ranges: list[list[Range | None]] = [
-            [
-                range_of(column_chunk(metadata, group, n).statistics, kind)
-                for n, kind in zip(columns, kinds, strict=True)
-            ]
-            for group in range(len(self.rows))
-        ]
-        self.page_headers: dict[tuple[int, int], list[PageHeader]] = {}
-        """Of columns (row group, index) that were read by pages: the headers of these."""
-
-    def codec(self, group: int, index: int) -> str:
-        """Return the codec of a column of a row group."""
-        return str(column_chunk(self.metadata, group, index).compression)
 
 
 class EntryFile:
@@ -100,35 +65,34 @@ class EntryFile:
     """
 
     def __init__(self, snapshot: Snapshot, tree: Tree, file: DataFile, matcher: KeyMatcher) -> None:
-        self._store, self._tree, self._file, self._matcher = snapshot.store, tree, file, matcher
-        self.bytes = 0
-        with _DamageErrors(file.path):
-            self._footer = self._parsed(snapshot.state)
-        self.groups = [n for n, ranges in enumerate(self._footer.ranges) if matcher.can_occur(ranges)]
+        self.file, self.tree, self.matcher = file, tree, matcher
+        self._files = ParquetFiles(snapshot.store, snapshot.state)
+        with naming_damage(file.path):
+            opened = self._files.open(file)
+            self.footer, self.bytes = opened.footer, opened.fetched
+            ranges = self.footer.once(("ranges", tree.hash_fields), self._ranges)
+        self.groups = [n for n, of_group in enumerate(ranges) if matcher.can_occur(of_group)]
+
+    def _ranges(self) -> list[list[Range | None]]:
+        """Return what each looked-up column can hold, of each row group."""
+        fields, metadata = self.tree.hash_fields, self.footer.metadata
+        columns = [self.footer.flat[self.tree.stored(name)] for name in fields]
+        kinds = kinds_of(self.tree, fields)
+        return [
+            [
+                range_of(column_chunk(metadata, n, leaf).statistics, kind)
+                for leaf, kind in zip(columns, kinds, strict=True)
+            ]
+            for n in range(len(self.footer.rows))
+        ]
 
     def rows_in(self, group: int) -> int:
         """Return how many rows a row group has."""
-        return self._footer.rows[group]
+        return self.footer.rows[group]
 
-    def _parsed(self, state: State) -> _Footer:
-        import pyarrow as pa
-
-        with _LOCK:
-            footers = _FOOTERS.setdefault(state, {})
-        if (footer := footers.get(self._file.path)) is not None:
-            return footer
-        source = open_ranged(self._store, self._file)
-        check_footer(source, self._file.extra)
-        metadata = read_footer(source)
-        self.bytes += source.fetched
-        if metadata.num_rows != self._file.rows:
-            raise pa.ArrowInvalid(f"it has {metadata.num_rows} rows, the log says {self._file.rows}")
-        footer = _Footer(metadata, self._tree)
-        with _LOCK:
-            if len(footers) >= _MAX_FOOTERS:
-                footers.pop(next(iter(footers)))
-            footers[self._file.path] = footer
-        return footer
+    def open(self) -> OpenedFile:
+        """Open the file for one thread. What repeats is kept as numbers until the rows are known."""
+        return self._files.open(self.file, read_dictionary=[name for name in _REPEATED if name in self.footer.flat])
 
     def rows(self, groups: Sequence[int]) -> Any:
         """Return the rows of some row groups with one of the keys.
@@ -136,13 +100,13 @@ class EntryFile:
         Key columns, file group and, of deltas, the tombstone's flag, as an Arrow table of the tree's column names;
         ``None`` if there is none.
         """
-        with _DamageErrors(self._file.path):
+        with naming_damage(self.file.path):
             reading = _Reading(self, groups)
             try:
                 return reading.rows()
             finally:
                 with _LOCK:
-                    self.bytes += reading.source.fetched
+                    self.bytes += reading.opened.fetched
 
 
 class _Reading:
@@ -152,10 +116,9 @@ class _Reading:
     """
 
     def __init__(self, file: EntryFile, groups: Sequence[int]) -> None:
-        self.source = open_ranged(file._store, file._file)
-        self._file, self._groups = file, groups
-        self._tree, self._matcher, self._footer = file._tree, file._matcher, file._footer
-        self._starts = [0, *accumulate(file.rows_in(group) for group in groups)]
+        self.opened = file.open()
+        self._file, self._groups = file.file, groups
+        self._tree, self._matcher, self._footer = file.tree, file.matcher, file.footer
         self._pages: dict[str, list[Page]] = {}
         self._arrow: dict[str, Any] = {}
 
@@ -163,7 +126,7 @@ class _Reading:
         import pyarrow as pa
 
         names = list(dict.fromkeys([*self._tree.key, *self._tree.columns]))
-        if self._file._file.kind == "delta":
+        if self._file.kind == "delta":
             names.append(DELETED)
         row_numbers = self._matching_rows(names)
         if not len(row_numbers):
@@ -189,8 +152,9 @@ class _Reading:
 
     def _is_uncompressed(self, name: str) -> bool:
         """Tell whether a column's values stand in the file as they are: then nothing is quicker than its pages."""
-        index = self._footer.column_indexes[self._tree.stored(name)]
-        return all(self._footer.codec(group, index) == "UNCOMPRESSED" for group in self._groups)
+        leaf = self._footer.flat[self._tree.stored(name)]
+        chunks = [column_chunk(self._footer.metadata, group, leaf) for group in self._groups]
+        return all(chunk.compression == "UNCOMPRESSED" for chunk in chunks)
 
     def _is_plain(self, name: str) -> bool:
         """Tell whether a column can be read by pages; its bytes are fetched then."""
@@ -199,44 +163,17 @@ class _Reading:
         if name in self._arrow or name == DELETED or kinds_of(self._tree, [name])[0].kind not in SORTED_KINDS:
             return False
         try:
-            index = self._footer.column_indexes[self._tree.stored(name)]
-            chunks = [Chunk.of(self._footer.metadata, group, index) for group in self._groups]
-            pages: list[Page] = []
-            for group, chunk, first in zip(self._groups, chunks, self._starts, strict=False):
-                data = self.source.range(chunk.start, chunk.end)
-                headers = self._footer.page_headers.get((group, index))
-                if headers is None:
-                    headers = self._footer.page_headers[group, index] = chunk.headers(data)
-                pages += chunk.pages(data, first, headers)
+            self._pages[name] = self.opened.plain_pages(self._groups, self._tree.stored(name))
         except NotPlain:
             return False
-        self._pages[name] = pages
         return True
 
     def _read(self, names: Sequence[str]) -> None:
         """Let Arrow read columns as a whole."""
-        missing = [name for name in names if name not in self._arrow]
-        if not missing:
-            return
-        stored = [self._tree.stored(name) for name in missing]
-        self._fetch(stored)
-        repeated = [name for name in _REPEATED if name in missing]
-        parquet = open_bounded(self.source, self._footer.metadata, read_dictionary=repeated)
-        table = parquet.read_row_groups(self._groups, columns=stored, use_threads=False)
-        if table.num_rows != self._starts[-1]:
-            # The header of a page is under no checksum, and Arrow passes over pages of a sort that it does not know.
-            raise OSError(f"a column holds {table.num_rows} values, the footer says {self._starts[-1]}")
-        for name, stored_name in zip(missing, stored, strict=True):
-            self._arrow[name] = table.column(stored_name)
-
-    def _fetch(self, stored: Sequence[str]) -> None:
-        """Fetch columns of all row groups at once, where nothing but them lies in between."""
-        metadata, indexes = self._footer.metadata, [self._footer.column_indexes[name] for name in stored]
-        chunks = [column_chunk(metadata, group, index) for group in self._groups for index in indexes]
-        starts = [min(filter(None, (chunk.dictionary_page_offset, chunk.data_page_offset))) for chunk in chunks]
-        first, last = min(starts), max(s + c.total_compressed_size for s, c in zip(starts, chunks, strict=True))
-        if last - first == sum(chunk.total_compressed_size for chunk in chunks):
-            self.source.keep(first, last)
+        missing = {name: self._tree.stored(name) for name in names if name not in self._arrow}
+        if missing:
+            table = self.opened.row_groups(self._groups, list(missing.values()))
+            self._arrow.update({name: table.column(stored) for name, stored in missing.items()})
 
     def _column(self, name: str, rows: Any) -> Any:
         kind = None if name == DELETED else kinds_of(self._tree, [name])[0]
@@ -275,25 +212,18 @@ def _take_from_pages(pages: Sequence[Page], rows: Any, kind: str) -> Any:
     return pa.chunked_array(parts)
 
 
-class _DamageErrors:
-    """A context in which what reading a broken file raises becomes an error that names the file."""
+@contextmanager
+def naming_damage(path: str) -> Iterator[None]:
+    """Make what reading a broken file raises in the block an error that names the file.
 
-    def __init__(self, path: str) -> None:
-        self._path = path
+    :raises StorageError: in its place.
+    """
+    import pyarrow as pa
 
-    def __enter__(self) -> None:
-        return None
-
-    def __exit__(self, _type: object, error: BaseException | None, _trace: object) -> None:
-        import pyarrow as pa
-
-        if isinstance(error, (pa.ArrowException, OSError, StorageError, KeyError)):
-            raise damaged_file_error(self._path, error) from error
-
-
-def open_ranged(store: ObjectStore, file: DataFile | AddFile) -> RangedFile:
-    """Return a file of an index, read by ranges."""
-    return RangedFile(lambda start, end: store.get_range(file.path, start, end), file.bytes)
+    try:
+        yield
+    except (pa.ArrowException, OSError, LakeIndexError, KeyError) as error:
+        raise damaged_file_error(path, error) from error
 
 
 def damaged_file_error(path: str, error: Exception) -> StorageError:

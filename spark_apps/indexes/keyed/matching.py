@@ -1,7 +1,7 @@
 """Finding the rows whose key is among many given ones, on whole columns: no Python object is made of a row or a key.
 
 Keys are held as Arrow columns in one form for each type of Spark. Where the looked-up column is sorted and read as a
-numpy array (:mod:`spark_apps.mergetree.parquet_pages`) the keys are searched for in it; else Arrow looks the rows up
+numpy array (:mod:`spark_apps.storage.parquet.pages`) the keys are searched for in it; else Arrow looks the rows up
 among the keys. Nulls equal each other, as in merging.
 """
 
@@ -16,12 +16,12 @@ from spark_apps.indexes.handler import Key
 from spark_apps.indexes.ranges import Range, python_values, value_of
 from spark_apps.layout.hashing import by_length
 from spark_apps.layout.types import ColumnType, arrow_type, parse_type
-from spark_apps.mergetree.parquet_pages import Page
 from spark_apps.mergetree.tree import Tree
 from spark_apps.storage.arrow_keys import match_keys
+from spark_apps.storage.parquet.pages import Page
 
 SORTED_KINDS = {"string", "binary", "tinyint", "smallint", "int", "bigint", "date"}
-"""Types that are sorted in files as numpy sorts what :mod:`spark_apps.mergetree.parquet_pages` reads of them."""
+"""Types that are sorted in files as numpy sorts what :mod:`spark_apps.storage.parquet.pages` reads of them."""
 
 _PYTHON_KINDS = {*SORTED_KINDS, "boolean"}
 _MAX_VALUES_TO_COMPARE = 1000

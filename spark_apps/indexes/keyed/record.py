@@ -19,24 +19,22 @@ from spark_apps.indexes.keyed.entries import EntryHandler, count_live_rows, entr
 from spark_apps.indexes.keyed.lookup import (
     MAX_ROWS,
     TooManyEntries,
-    damaged_file_error,
     lookup_table,
-    open_ranged,
+    naming_damage,
     with_group_marks,
     with_partition_path,
 )
 from spark_apps.indexes.keyed.matching import keys_to_arrow, kinds_of, normalize_column
 from spark_apps.indexes.registry import find
 from spark_apps.layout.types import ColumnType, normalize
-from spark_apps.mergetree.integrity import check_footer, count_duplicates, is_countable
+from spark_apps.mergetree.integrity import count_duplicates, is_countable
 from spark_apps.mergetree.read import read_files, scan_keys, with_keys
 from spark_apps.mergetree.schema import column, resolve, struct_type
 from spark_apps.mergetree.times import InexactTimes, exact, is_within_years
 from spark_apps.mergetree.tree import Snapshot, Tree
 from spark_apps.storage.arrow_keys import positions_of_keys
 from spark_apps.storage.errors import InvalidInput, InvalidSchema, StorageError, VerificationFailed
-from spark_apps.storage.parquet.files import read_columns
-from spark_apps.storage.parquet.headers import open_bounded
+from spark_apps.storage.parquet.listed import ParquetFiles
 from spark_apps.storage.store import ObjectStore
 from spark_apps.timeline.commit import ByKeys, KeysConflict
 from spark_apps.timeline.files import DataFile
@@ -322,12 +320,8 @@ def _read_keys(store: ObjectStore, tree: Tree, files: Sequence[AddFile]) -> Any:
 
     tables = []
     for file in files:
-        try:
-            ranged = open_ranged(store, file)
-            check_footer(ranged, file.extra)
-            read = read_columns(ranged, list(map(tree.stored, tree.key)), open_bounded)
-        except (pa.ArrowException, OSError) as error:
-            raise damaged_file_error(file.path, error) from error
+        with naming_damage(file.path):
+            read = ParquetFiles(store).open(file).columns(list(map(tree.stored, tree.key)))
         columns = [exact(tree, name, read.column(tree.stored(name))) for name in tree.key]
         tables.append(pa.table(list(map(normalize_column, columns, kinds_of(tree, tree.key))), names=list(tree.key)))
     return pa.concat_tables(tables)

@@ -2,57 +2,38 @@
 
 Arrow ends the process for some footers (:mod:`spark_apps.storage.parquet.footers` says for which), and no error can be
 caught there. So nothing else opens a Parquet file, and nothing else asks for its row groups; a test looks after that.
+Files that the log lists are opened through :mod:`spark_apps.storage.parquet.listed`, which keeps their footers.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from spark_apps.storage.parquet.footers import END_BYTES, FooterRefused, check_footer_bytes, footer_length
-
-if TYPE_CHECKING:
-    pass
+from spark_apps.storage.store import RangedFile
 
 TAIL_BYTES = 64 * 1024
-"""So much of the end of a file is fetched at once: nearly always all of the footer."""
+"""What is fetched of the end of a file at once: nearly always all of the footer."""
 
-Source = "bytes | bytearray | memoryview | RangedFile | str | Path"
+Source = bytes | bytearray | memoryview | RangedFile | str | Path
 """A whole file in memory, one that is read by ranges, or the path of one on this machine's disk."""
 
 
-def footer_in(tail: bytes, size: int | None = None) -> Any:
-    """Return the metadata in the end of a file, as :class:`pyarrow.parquet.FileMetaData`.
+def footer_bytes(source: Source) -> bytes:
+    """Return the footer of a file, with its length and mark.
 
-    :param tail: with all of the footer. :param size: of the file, in bytes; ``None`` if it is not known.
-    :raises FooterRefused: if it is no footer that Arrow can be given. Arrow's own errors are raised as they are.
-    """
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    length = footer_length(tail[-END_BYTES:])
-    if length + END_BYTES > len(tail):
-        raise FooterRefused("its footer is cut")
-    footer = bytes(tail[len(tail) - END_BYTES - length :])
-    check_footer_bytes(footer[:-END_BYTES], size)
-    return pq.read_metadata(pa.BufferReader(footer))
-
-
-def read_footer(source: Any) -> Any:
-    """Return the metadata of a file, as :class:`pyarrow.parquet.FileMetaData`.
-
-    :param source: a :data:`Source`.
-    :raises OSError: if it has none that Arrow can be given.
+    :raises FooterRefused: if it has none.
     """
     if isinstance(source, str | Path):
         with Path(source).open("rb") as file:
             size = file.seek(0, 2)
-            return footer_in(_tail(lambda wanted: _last(file, size, wanted), size), size)
-    if hasattr(source, "tail"):
-        return footer_in(_tail(source.tail, source.size), source.size)
+            return _footer_in(lambda wanted: _last(file, size, wanted), size)
+    if isinstance(source, RangedFile):
+        return _footer_in(source.tail, source.size)
     body = memoryview(source)
-    return footer_in(_tail(lambda wanted: bytes(body[max(0, len(body) - wanted) :]), len(body)), len(body))
+    return _footer_in(lambda wanted: bytes(body[max(0, len(body) - wanted) :]), len(body))
 
 
 def _last(file: Any, size: int, wanted: int) -> bytes:
@@ -60,21 +41,46 @@ def _last(file: Any, size: int, wanted: int) -> bytes:
     return bytes(file.read(wanted))
 
 
-def _tail(last: Any, size: int) -> bytes:
-    """Return the end of a file with all of its footer. :param last: gives so many of the last bytes."""
-    tail: bytes = last(min(size, TAIL_BYTES))
+def _footer_in(last: Callable[[int], bytes], size: int) -> bytes:
+    """Return the footer of a file. :param last: gives that many of its last bytes, or all there are."""
+    tail = last(TAIL_BYTES)
     needed = footer_length(tail[-END_BYTES:]) + END_BYTES
     if needed > size:
         raise FooterRefused("its footer is cut")
-    return tail if needed <= len(tail) else last(needed)
+    return (tail if needed <= len(tail) else last(needed))[-needed:]
 
 
-def open_file(source: Any, metadata: Any = None, opened: Any = None, **options: Any) -> Any:
+def metadata_of(footer: bytes, size: int | None = None) -> Any:
+    """Return what a footer says, as :class:`pyarrow.parquet.FileMetaData`.
+
+    :param footer: with its length and mark. :param size: of the file, in bytes; ``None`` if it is not known.
+    :raises FooterRefused: if it is none that Arrow can be given. Arrow's own errors are raised as they are.
+    """
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    check_footer_bytes(footer[:-END_BYTES], size)
+    return pq.read_metadata(pa.BufferReader(footer))
+
+
+def read_footer(source: Source) -> Any:
+    """Return the metadata of a file, as :class:`pyarrow.parquet.FileMetaData`.
+
+    :raises OSError: if it has none that Arrow can be given.
+    """
+    if isinstance(source, str | Path):
+        size = Path(source).stat().st_size
+    else:
+        size = source.size if isinstance(source, RangedFile) else len(source)
+    return metadata_of(footer_bytes(source), size)
+
+
+def open_file(source: Source, metadata: Any = None, opened: Any = None, **options: Any) -> Any:
     """Open a file as :class:`pyarrow.parquet.ParquetFile`, whose footer was checked.
 
     Times that are stored as INT96 are read as microseconds, and the checksums of pages are compared.
 
-    :param source: a :data:`Source`. :param metadata: of the file, if :func:`read_footer` gave it before.
+    :param metadata: of the file, if :func:`read_footer` gave it before.
     :param opened: the source, if it is opened for Arrow already.
     :param options: more of :class:`pyarrow.parquet.ParquetFile`.
     :raises OSError: if its footer is none that Arrow can be given.
@@ -89,7 +95,7 @@ def open_file(source: Any, metadata: Any = None, opened: Any = None, **options: 
         file = opened
     elif isinstance(source, str | Path):
         file = str(source)
-    elif hasattr(source, "tail"):
+    elif isinstance(source, RangedFile):
         whole = source.whole  # which needs no Python
         file = pa.PythonFile(source, mode="r") if whole is None else pa.BufferReader(whole)
     else:
@@ -101,15 +107,12 @@ def open_file(source: Any, metadata: Any = None, opened: Any = None, **options: 
     )
 
 
-def read_columns(source: Any, columns: Sequence[str] | None = None, open_: Callable[[Any], Any] = open_file) -> Any:
-    """Return some columns of a whole file as an Arrow table, all if not given.
+def read_columns(opened: Any, columns: Sequence[str]) -> Any:
+    """Return some columns of a whole file as an Arrow table.
 
-    :param source: a :data:`Source`. :param open_: opens it.
+    :param opened: by :func:`open_file`.
     :raises OSError: if it cannot be read. Arrow's own errors are raised as they are.
     """
-    opened = open_(source)
-    if columns is None:
-        return opened.read()
     held = set(opened.schema_arrow.names)
     if missing := [name for name in columns if name not in held]:
         raise OSError(f"it has no column {missing[0]!r}")
@@ -142,3 +145,10 @@ def column_chunks(metadata: Any, group: int) -> Iterator[Any]:
     row_group = metadata.row_group(group)
     for column in range(row_group.num_columns):
         yield row_group.column(column)
+
+
+def chunk_range(chunk: Any) -> tuple[int, int]:
+    """Return where the pages of a column in a row group begin, with its dictionary, and where they end."""
+    start, dictionary = chunk.data_page_offset, chunk.dictionary_page_offset or 0
+    start = dictionary if 0 < dictionary < start else start
+    return start, start + chunk.total_compressed_size

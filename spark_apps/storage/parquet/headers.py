@@ -7,19 +7,17 @@ in the footer need not be true; a page's own header is what its reader makes roo
 from __future__ import annotations
 
 import io
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
 
 from spark_apps.storage.errors import LogDamaged
-from spark_apps.storage.parquet.files import column_chunks, group_rows, open_file, read_footer
+from spark_apps.storage.parquet.files import chunk_range, column_chunks, group_rows, open_file, read_footer
 from spark_apps.storage.parquet.thrift import BOOL, I32, Struct
 
-_DATA_HEADERS = {0: (5, 2), 3: (8, 4)}
-"""Type of a page with values -> the field of its header on them, and in that the field of their encoding."""
-_DICTIONARY_PAGE, _OF_DICTIONARY = 2, 7
-# Of these a page holds no more than its size allows: plain values, and numbers of values of a dictionary. In others a
-# byte repeats a long text.
-_ENCODINGS = (0, 2, 8)
+_DATA, _DICTIONARY, _DATA_V2 = 0, 2, 3
+_SAID = {_DATA: (5, 2), _DICTIONARY: (7, 2), _DATA_V2: (8, 4)}
+"""Type of a page -> the field of its header on its values, and in that the field of their encoding."""
+PLAIN, _OLD_DICTIONARY, _DELTA_TEXTS, _BY_DICTIONARY = 0, 2, 7, 8
 
 _PAGE = Struct(
     {1: I32, 2: I32, 3: I32, 4: I32, 5: Struct({1: I32, 2: I32}, required=(1, 2)).kind,
@@ -29,50 +27,84 @@ _PAGE = Struct(
 )  # fmt: skip
 
 
-def page_header(data: Any, position: int) -> tuple[dict[int, Any], int, int]:
-    """Return the header of a page (field id -> value), and where the bytes of the page begin and end.
+class PageHeader(NamedTuple):
+    """The header of a page.
 
-    :raises OSError: if this is no header, or the page ends behind the data.
+    :param type: of the page, as Parquet numbers them. :param start: where its bytes begin, :param end: and end.
+    :param size: its bytes, unpacked. :param values: that it holds; ``None`` if its header says nothing of them.
+    :param encoding: of these. :param crc: the checksum of its bytes, if it has one.
     """
-    header, start = _PAGE.read(data, position)
-    end = start + header[3]
-    counts = (header[field][1] for field in (5, 7, 8) if field in header)
-    if header[2] < 0 or header[3] < 0 or min(counts, default=0) < 0:
-        raise OSError("a page has a number of values or bytes below zero")
-    if end > len(data):
-        raise OSError("a page ends behind its column")
-    return header, start, end
+
+    type: int
+    start: int
+    end: int
+    size: int
+    values: int | None
+    encoding: int | None
+    crc: int | None
+
+    @property
+    def is_dictionary(self) -> bool:
+        return self.type == _DICTIONARY
+
+    @property
+    def is_data(self) -> bool:
+        return self.type in (_DATA, _DATA_V2)
+
+    @property
+    def is_plain(self) -> bool:
+        """True for a page of the first version, whose values stand in it as they are."""
+        return self.type == _DATA and self.encoding == PLAIN
+
+    @property
+    def most_bytes(self) -> int:
+        """The bytes that are taken by the page, unpacked or not."""
+        return max(self.size, self.end - self.start)
+
+
+def page_headers(data: Any, start: int = 0, end: int | None = None) -> Iterator[PageHeader]:
+    """Yield the headers of the pages in some bytes.
+
+    :raises OSError: if there is none, or a page ends behind them.
+    """
+    position, end = start, len(data) if end is None else end
+    while position < end:
+        header, begin = _PAGE.read(data, position)
+        position = begin + header[3]
+        counts = (header[field][1] for field in (5, 7, 8) if field in header)
+        if header[2] < 0 or header[3] < 0 or min(counts, default=0) < 0:
+            raise OSError("a page has a number of values or bytes below zero")
+        if position > min(end, len(data)):
+            raise OSError("a page ends behind its column")
+        field, encoding = _SAID.get(header[1], (0, 0))
+        said = header.get(field, {})
+        yield PageHeader(header[1], begin, position, header[2], said.get(1), said.get(encoding), header.get(4))
 
 
 MOST_PAGE_BYTES = 256 << 20
 """Of a page, unpacked: writers make pages of a megabyte, or of a whole column of a row group."""
 
 
-def check_pages(data: bytes | bytearray, start: int, end: int, rows: int, most: int = MOST_PAGE_BYTES) -> int:
-    """Check the pages of a flat column, and return how many bytes they become.
+def check_pages(data: bytes | bytearray, start: int, rows: int, most: int = MOST_PAGE_BYTES) -> None:
+    """Check the pages of a flat column, which end with the data.
 
     :param rows: that each has at most. :param most: bytes that each becomes at most.
     :raises OSError: if one is larger, or is none.
     """
-    total = 0
-    while start < end:
-        header, begin, start = page_header(data, start)
-        values = [header[field][1] for field in (5, 8) if field in header]
-        if header[2] > most or (values and max(values) > rows):
-            raise OSError(f"a page of it would have {max(values, default=0):,} values and {header[2]:,} bytes")
-        total += max(header[2], start - begin)
-    if start > end:
-        raise OSError("a page ends behind its column")
-    return total
+    for page in page_headers(data, start):
+        values = page.values or 0 if page.is_data else 0
+        if page.size > most or values > rows:
+            raise OSError(f"a page of it would have {values:,} values and {page.size:,} bytes")
 
 
 # --- files of any columns, whose values are bounded -------------------------------------------------------------------
 
 SMALL_BYTES, MOST_TIMES = 32 << 20, 1_000
 """What is read of a file may become so many bytes, and so many for each byte that the file has."""
-_UNBOUNDED = (7,)
+_UNBOUNDED = (_DELTA_TEXTS,)
 """Encodings by which a few bytes repeat a long text: none of this package's writers uses them."""
-_BY_DICTIONARY = (2, 8)
+_NUMBERS_OF_VALUES = (_OLD_DICTIONARY, _BY_DICTIONARY)
+"""Encodings of numbers of values of a dictionary."""
 
 
 def allowance(size: int) -> int:
@@ -105,10 +137,9 @@ class _BoundedFile(io.RawIOBase):
         self._chunks: dict[tuple[int, int], tuple[str, str, int]] = {}
         for number in range(metadata.num_row_groups):
             for index, chunk in enumerate(column_chunks(metadata, number)):
-                start, there = chunk.data_page_offset, chunk.dictionary_page_offset or 0
-                start = there if 0 < there < start else start
+                start, end = chunk_range(chunk)
                 width = metadata.schema.column(index).length
-                self._chunks[start, chunk.total_compressed_size] = chunk.physical_type, chunk.compression, width
+                self._chunks[start, end - start] = chunk.physical_type, chunk.compression, width
 
     def readable(self) -> bool:
         return True
@@ -142,24 +173,17 @@ def _bytes_of_pages(data: bytes, physical: str, codec: str, width: int, most: in
 
     :raises OSError: if they are more than ``most``, or the pages cannot be read.
     """
-    total = position = 0
-    longest: int | None = None
-    while position < len(data):
-        header, start, position = page_header(data, position)
-        unpacked = header[2]
-        total += max(unpacked, position - start)
+    total, longest = 0, 0
+    for page in page_headers(data):
+        total += page.most_bytes
         if total > most:
             break
-        if header[1] == _DICTIONARY_PAGE:
-            longest = _longest(data[start:position], unpacked, physical, codec, width)
-        elif header[1] in _DATA_HEADERS:
-            field, encoding = _DATA_HEADERS[header[1]]
-            if field not in header or header[field][encoding] in _UNBOUNDED:
+        if page.is_dictionary:
+            longest = _longest(data[page.start : page.end], page.size, physical, codec, width)
+        elif page.is_data:
+            if page.values is None or page.encoding in _UNBOUNDED:
                 raise OSError("a page is not one that this package writes")
-            by_dictionary = header[field][encoding] in _BY_DICTIONARY
-            total += header[field][1] * ((longest or 0) + 8 if by_dictionary else 8)
-        if total > most:
-            break
+            total += page.values * (longest + 8 if page.encoding in _NUMBERS_OF_VALUES else 8)
     if total > most:
         raise OSError(f"a column of it would take {total:,} bytes in memory, and may take {most:,}")
     return total
@@ -241,44 +265,22 @@ def _unpacked(body: bytes, metadata: Any, repeated: frozenset[str]) -> int:
             described = metadata.schema.column(index)
             if described.max_repetition_level or described.max_definition_level > 1:
                 raise OSError(f"the column {described.path!r} is nested")
-            start, there = column.data_page_offset, column.dictionary_page_offset
-            start = there if there and there < start else start
-            pages = _Pages(body, rows, described.path if described.path in repeated else None)
-            total += pages.walk(start, start + column.total_compressed_size)
+            start, end = chunk_range(column)
+            if not 0 < start <= end <= len(body):
+                raise OSError("a column lies outside of the file")
+            for page in page_headers(body, start, end):
+                if not _is_bounded(page, rows, described.path in repeated):
+                    raise OSError("a page is not one that this package writes")
+                total += page.most_bytes
     return total
 
 
-class _Pages:
-    """The pages of a column of a row group."""
+def _is_bounded(page: PageHeader, rows: int, repeated: bool) -> bool:
+    """Tell whether a page holds no more than its size allows, and no more values than there are rows."""
+    if page.values is None or page.encoding not in _BOUNDED:
+        return False
+    return page.values <= rows if page.is_data else repeated and page.is_dictionary and page.values <= page.size
 
-    def __init__(self, body: bytes, rows: int, repeated: str | None) -> None:
-        self.body, self.rows, self.repeated = body, rows, repeated
 
-    def walk(self, start: int, end: int) -> int:
-        """Return how many bytes the pages become.
-
-        :raises OSError: if a header is not that of a page in this column.
-        """
-        if not 0 < start <= end <= len(self.body):
-            raise OSError("a column lies outside of the file")
-        total, position = 0, start
-        while position < end:
-            header, begin, position = page_header(self.body, position)
-            if position > end:
-                raise OSError("a page ends behind its column")
-            self._check(header[1], header, header[2])
-            total += max(header[2], position - begin)
-        return total
-
-    def _check(self, kind: int | None, header: dict[int, Any], unpacked: int) -> None:
-        if kind == _DICTIONARY_PAGE:
-            fields = header.get(_OF_DICTIONARY, {})
-            fits = self.repeated is not None and 0 <= fields.get(1, -1) <= unpacked and fields.get(2) in _ENCODINGS
-        elif kind in _DATA_HEADERS:
-            field, encoding = _DATA_HEADERS[kind]
-            fields = header.get(field, {})
-            fits = 0 <= fields.get(1, -1) <= self.rows and fields.get(encoding) in _ENCODINGS
-        else:
-            fits = False
-        if not fits:
-            raise OSError("a page is not one that this package writes")
+_BOUNDED = (PLAIN, _OLD_DICTIONARY, _BY_DICTIONARY)
+"""Encodings of plain values, and of numbers of values of a dictionary. In others a byte repeats a long text."""

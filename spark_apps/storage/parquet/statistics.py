@@ -21,15 +21,20 @@ class Bounds:
     """Bounds of the values of a column in some rows, and how many are null.
 
     :param nulls: how many are null; ``None`` where that was not counted.
-    :param values: how many are not.
+    :param values: how many are not; ``None`` likewise, of a page that holds some.
     :param low: none of the others is lower, as Arrow gives it; ``None`` if no bound is known or Python has no such
         value: a year beyond 9999, a text that is no UTF-8. ``high`` likewise.
     """
 
     nulls: int | None
-    values: int
+    values: int | None
     low: Any = None
     high: Any = None
+
+    @property
+    def only_nulls(self) -> bool:
+        """True if there is no value but nulls."""
+        return self.values == 0
 
 
 def flat_columns(schema: Any) -> dict[str, int]:
@@ -72,11 +77,10 @@ def bounds_together(chunks: Iterable[Bounds | None]) -> Bounds | None:
         if chunk is None:
             return None
         known.append(chunk)
-    nulls = [chunk.nulls for chunk in known if chunk.nulls is not None]
-    filled = [chunk for chunk in known if chunk.values]
+    filled = [chunk for chunk in known if not chunk.only_nulls]
     return Bounds(
-        sum(nulls) if len(nulls) == len(known) else None,
-        sum(chunk.values for chunk in known),
+        _sum([chunk.nulls for chunk in known]),
+        _sum([chunk.values for chunk in known]),
         _extreme(min, [chunk.low for chunk in filled]),
         _extreme(max, [chunk.high for chunk in filled]),
     )
@@ -89,6 +93,11 @@ def column_bounds(metadata: Any, leaf: int) -> Bounds | None:
     """
     chunks = (column_chunk(metadata, number, leaf) for number in range(metadata.num_row_groups))
     return bounds_together(bounds_of(chunk.statistics) for chunk in chunks)
+
+
+def _sum(counts: Sequence[int | None]) -> int | None:
+    known = [number for number in counts if number is not None]
+    return sum(known) if len(known) == len(counts) else None
 
 
 def _extreme(choose: Any, values: Sequence[Any]) -> Any:

@@ -31,9 +31,10 @@ from spark_apps.storage.errors import (
     StorageError,
 )
 from spark_apps.storage.names import DELETED
-from spark_apps.storage.parquet.files import column_chunks, read_columns, read_footer
+from spark_apps.storage.parquet.files import column_chunks
 from spark_apps.storage.parquet.headers import open_bounded
-from spark_apps.storage.store import ObjectStore, RangedFile, write_once
+from spark_apps.storage.parquet.listed import ParquetFiles
+from spark_apps.storage.store import ObjectStore, write_once
 from spark_apps.timeline.delta import checkpoints as delta_checkpoints
 from spark_apps.timeline.delta import log as delta_log
 from spark_apps.timeline.delta.log import Origin
@@ -719,7 +720,7 @@ def _remove(entry: _Entry, vector: dict[str, Any] | None, shown: _Shown, at: int
 def _statistics(store: ObjectStore, file: DataFile, table: TableDefinition, *, exact: bool) -> str:
     """Return the statistics of a file, from its footer. :raises CannotPublish: naming the file, and the column."""
     with _named(file):
-        return delta_log.statistics(read_footer(_opened(store, file)), table, exact)
+        return delta_log.statistics(ParquetFiles(store).open(file).metadata, table, exact)
 
 
 def is_of_an_earlier_form(store: ObjectStore, file: DataFile, table: TableDefinition) -> bool:
@@ -727,7 +728,7 @@ def is_of_an_earlier_form(store: ObjectStore, file: DataFile, table: TableDefini
     import pyarrow as pa
 
     try:
-        footer = read_footer(_opened(store, file))
+        footer = ParquetFiles(store).open(file).metadata
         delta_log.check_form(footer, table, types=is_published(table))
     except CannotPublish:
         return True
@@ -756,10 +757,6 @@ def _named(file: DataFile) -> Iterator[None]:
             f"The file {file.path} cannot be read: {reason}.",
             hint="Bring the file back from a backup, or restore an earlier version of the table.",
         ) from error
-
-
-def _opened(store: ObjectStore, file: DataFile) -> RangedFile:
-    return RangedFile(lambda start, end: store.get_range(file.path, start, end), file.bytes)
 
 
 # --- rows that do not count -------------------------------------------------------------------------------------------
@@ -831,7 +828,7 @@ def _replaced(store: ObjectStore, table: TableDefinition, entry: _Entry) -> Any:
     zoned = {field.stored_name for field in table.fields if field.type == "timestamp"}
 
     def read(file: DataFile, columns: list[str]) -> Any:
-        rows = read_columns(_opened(store, file), columns, open_bounded)
+        rows = ParquetFiles(store).open(file).columns(columns)
         for name in zoned & set(columns):  # the older INT96 has no zone for Arrow
             place = columns.index(name)
             rows = rows.select(columns).set_column(place, name, rows[name].cast(pa.timestamp("us", "UTC")))

@@ -18,9 +18,9 @@ from spark_apps.indexes.keyed import lookup
 from spark_apps.indexes.keyed.matching import comparable_type
 from spark_apps.layout.hashing import bucket_id
 from spark_apps.layout.types import parse_type
-from spark_apps.mergetree.parquet_pages import snappy_begin
 from spark_apps.mergetree.tree import DELETED, Tree
 from spark_apps.storage.errors import StorageError
+from spark_apps.storage.parquet.pages import snappy_begin
 from spark_apps.storage.store import Store
 from spark_apps.timeline.files import DataFile
 from spark_apps.timeline.model import Field

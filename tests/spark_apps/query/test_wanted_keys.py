@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import random
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +14,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from spark_apps.layout.types import parse_type
-from spark_apps.mergetree.parquet_rows import Bounds
 from spark_apps.query.arrow_rows import ArrowFile, ArrowRows, ArrowShape
 from spark_apps.query.wanted_keys import WantedKeys
+from spark_apps.storage.parquet.statistics import Bounds
 from spark_apps.storage.store import RangedFile
 from spark_apps.timeline.files import DataFile
 
@@ -67,16 +68,17 @@ def test_given_keys_of_two_columns_then_rows_with_both_are_found() -> None:
     )
     rows = pa.table({"b": ["y", "x", "x", "y", "y"], "a": [1, 1, 2, 2, 3]})
     assert wanted.positions(rows).tolist() == [1, 2, 3]
-    assert wanted.may_be_within(Bounds(7, 9)) and not wanted.rules_pages_out
+    assert wanted.may_be_within(Bounds(None, None, 7, 9)) and not wanted.rules_pages_out
 
 
 @pytest.mark.parametrize("count", [3, 2_000])
 def test_bounds_that_hold_no_key_are_ruled_out(count: int) -> None:
     wanted = WantedKeys({"k": pa.array(range(100, 100 + count))}, [parse_type("int")])
-    assert not wanted.may_be_within(Bounds(0, 99)) and not wanted.may_be_within(Bounds(100 + count, 9_999))
-    assert not wanted.may_be_within(Bounds(None, None))
-    assert wanted.may_be_within(Bounds(0, 100)) and wanted.may_be_within(Bounds(99 + count, 9_999))
-    assert wanted.may_be_within(Bounds(0, 9_999))
+    bounds = partial(Bounds, None, None)
+    assert not wanted.may_be_within(bounds(0, 99)) and not wanted.may_be_within(bounds(100 + count, 9_999))
+    assert not wanted.may_be_within(Bounds(None, 0))
+    assert wanted.may_be_within(bounds(0, 100)) and wanted.may_be_within(bounds(99 + count, 9_999))
+    assert wanted.may_be_within(bounds(0, 9_999))
 
 
 # --- rows of a file ---------------------------------------------------------------------------------------------------

@@ -21,11 +21,11 @@ import xxhash
 from spark_apps.indexes.skipping import records
 from spark_apps.jobs.job import Outcome, decode_outcome, encode_outcome
 from spark_apps.layout.rules import BucketRules
-from spark_apps.mergetree.parquet_pages import Chunk, NotPlain
-from spark_apps.mergetree.parquet_rows import PagedFile, footer_bytes
 from spark_apps.storage.errors import InvalidInput, LakeIndexError, LogDamaged, StorageError
-from spark_apps.storage.parquet.files import read_footer
+from spark_apps.storage.parquet.files import footer_bytes, read_footer
 from spark_apps.storage.parquet.headers import open_bounded
+from spark_apps.storage.parquet.page_index import PageIndex
+from spark_apps.storage.parquet.pages import Chunk, NotPlain
 from spark_apps.storage.store import RangedFile, Store
 from spark_apps.timeline import hashing_config
 from spark_apps.timeline.delta import checkpoints as delta_checkpoints
@@ -237,16 +237,14 @@ def test_given_a_delta_log_that_begins_with_anything_then_it_is_no_origin_of_our
         assert delta_log.origin_of(bad + b"\n") is None
 
 
-def _paged(body: bytes) -> tuple[PagedFile, RangedFile]:
-    ranged = RangedFile(lambda start, end: body[start:end], len(body))
-    return PagedFile(footer_bytes(ranged)), ranged
+def _paged(body: bytes) -> tuple[PageIndex, RangedFile]:
+    ranged = RangedFile.of(body)
+    return PageIndex(footer_bytes(ranged)), ranged
 
 
 def _asked(body: bytes) -> None:
-    from spark_apps.layout.types import parse_type
-
     paged, ranged = _paged(body)
-    paged.candidates(ranged, 0, {"n": parse_type("bigint"), "s": parse_type("string")}, lambda _name, _bounds: True)
+    paged.candidates(ranged, 0, {"n": "bigint", "s": "string"}, lambda _name, _bounds: True)
     paged.slices(ranged, 0, ["n", "s"], [(3, 5), (700, 800)])
     paged.take(ranged, 0, ["n", "s"], [1, 999])
 

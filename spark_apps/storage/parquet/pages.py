@@ -1,4 +1,4 @@
-"""Pages of Parquet files: plain ones read as one numpy array, and those of index files checked by their checksums.
+"""Plain pages of Parquet files, each read as one numpy array.
 
 The index writes unique keys plain, without a dictionary: a page of keys of one length, or of integers, is an array as
 it stands. Arrow copies each value of it, which takes longer than all the rest of a lookup. What is not such a page
@@ -9,23 +9,15 @@ does.
 from __future__ import annotations
 
 import zlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
-from typing import Any, NamedTuple
+from typing import Any
 
-from spark_apps.engine.spark_utils import cores, inline
-from spark_apps.mergetree.blocks import access_options, on_driver_alone, open_blocks
-from spark_apps.mergetree.integrity import Identity, identity_of
-from spark_apps.mergetree.tree import Snapshot
 from spark_apps.storage.parquet.files import column_chunk
-from spark_apps.storage.parquet.headers import MOST_PAGE_BYTES, page_header
+from spark_apps.storage.parquet.headers import MOST_PAGE_BYTES, PageHeader, page_headers
 from spark_apps.storage.parquet.thrift import varint
-from spark_apps.timeline.files import DataFile
 
-_DATA_PAGE = 0
-_PLAIN = 0
 _CODECS = {"SNAPPY": "snappy", "ZSTD": "zstd", "GZIP": "gzip", "BROTLI": "brotli"}
 # Of a page without nulls: the levels' own length, one run of them, and the length of the first value.
 _LEVELS_AND_LENGTH = 14
@@ -82,7 +74,7 @@ class Chunk:
         view, pages = memoryview(data), []
         for header in self.headers(data) if headers is None else headers:
             pages.append(Page(self, first, header, view[header.start : header.end]))
-            first += header.rows
+            first += header.values or 0
         return pages
 
     def headers(self, data: bytes) -> list[PageHeader]:
@@ -91,29 +83,17 @@ class Chunk:
         :raises NotPlain: if a page is of another kind or encoding.
         :raises OSError: if they are cut.
         """
-        headers, position, rows = [], 0, 0
-        while position < len(data):
-            header, body, position = page_header(data, position)
-            data_header = header.get(5)
-            if header[1] != _DATA_PAGE or data_header is None or data_header[2] != _PLAIN:
+        headers = []
+        for header in page_headers(data):
+            if not header.is_plain:
                 raise NotPlain
-            if header[2] > MOST_PAGE_BYTES:
-                raise OSError(f"a page of it would have {header[2]:,} bytes")
-            headers.append(PageHeader(body, position, data_header[1], header[2], header.get(4)))
-            rows += data_header[1]
+            if header.size > MOST_PAGE_BYTES:
+                raise OSError(f"a page of it would have {header.size:,} bytes")
+            headers.append(header)
+        rows = sum(header.values or 0 for header in headers)
         if rows != self.rows:
             raise OSError(f"its pages hold {rows} values, the footer says {self.rows}")
         return headers
-
-
-class PageHeader(NamedTuple):
-    """The header of a page: where in its column the bytes of the page lie, and how many rows they hold."""
-
-    start: int
-    end: int
-    rows: int
-    size: int
-    crc: int | None
 
 
 @dataclass(frozen=True)
@@ -127,7 +107,7 @@ class Page:
 
     @property
     def rows(self) -> int:
-        return self.header.rows
+        return self.header.values or 0
 
     @cached_property
     def _intact(self) -> memoryview:
@@ -253,105 +233,3 @@ def _levels_length(raw: Any, rows: int) -> int:
     if run & 1 or run >> 1 < rows or length != end + 1 or raw[4 + end] != 1:
         raise NotPlain
     return 4 + length
-
-
-# --- Checksums of pages -----------------------------------------------------------------------------------------------
-
-
-DRIVER_BYTES = 256 * 1024 * 1024
-"""So many bytes of pages are read by the driver, more by a Spark job."""
-
-_THREADS = 4
-"""Reading pages is work for a core, and each reader holds a column chunk."""
-
-_BATCH_ROWS = 65_536
-_MAX_REMEMBERED = 200_000
-_REQUEST_COLUMNS = "file int, path string, size bigint, rows bigint, columns array<string>"
-
-_UNDAMAGED: dict[tuple[str, str, Identity | None], frozenset[str]] = {}
-"""Files, and those of their columns whose pages were found undamaged."""
-
-
-@dataclass(frozen=True)
-class Pages:
-    """The pages of some columns of a file, with their ``bytes``, about.
-
-    ``bytes``: how many these are, about.
-    """
-
-    file: DataFile
-    columns: frozenset[str]
-    bytes: int
-
-
-def damaged_pages(snapshot: Snapshot, page_sets: Sequence[Pages]) -> dict[str, str]:
-    """Return path -> fault, of the files in which a page of these columns is damaged.
-
-    Pages that were found undamaged in this process are not read again. The files must have passed
-    :func:`~spark_apps.mergetree.integrity.check_intact`.
-    """
-    unchecked = [pages for pages in page_sets if pages.columns - _UNDAMAGED.get(_key(snapshot, pages), frozenset())]
-    requests = [
-        {
-            "file": number,
-            "path": snapshot.store.spark_path(pages.file.path),
-            "size": pages.file.bytes,
-            "rows": pages.file.rows,
-            "columns": sorted(pages.columns - _UNDAMAGED.get(_key(snapshot, pages), frozenset())),
-        }
-        for number, pages in enumerate(unchecked)
-    ]
-    options = access_options(snapshot)
-    if sum(pages.bytes for pages in unchecked) <= DRIVER_BYTES or on_driver_alone(snapshot):
-        with ThreadPoolExecutor(_THREADS) as pool:
-            faults = dict(enumerate(pool.map(lambda request: fault_of(request, options), requests)))
-    else:
-        faults = _by_spark(snapshot, requests, options)
-    if len(_UNDAMAGED) > _MAX_REMEMBERED:
-        _UNDAMAGED.clear()
-    for number, pages in enumerate(unchecked):
-        if faults[number] is None:
-            key = _key(snapshot, pages)
-            _UNDAMAGED[key] = _UNDAMAGED.get(key, frozenset()) | pages.columns
-    return {unchecked[number].file.path: fault for number, fault in faults.items() if fault is not None}
-
-
-def _key(snapshot: Snapshot, pages: Pages) -> tuple[str, str, Identity | None]:
-    return snapshot.store.uri, pages.file.path, identity_of(snapshot, pages.file.path)
-
-
-def _by_spark(
-    snapshot: Snapshot, requests: Sequence[Mapping[str, Any]], options: Mapping[str, Any]
-) -> dict[int, str | None]:
-    def check(batches: Iterable[Any]) -> Iterator[Any]:
-        import pyarrow as pa
-
-        for batch in batches:
-            for request in batch.to_pylist():
-                yield pa.RecordBatch.from_pydict(
-                    {"file": pa.array([request["file"]], pa.int32()), "fault": pa.array([fault_of(request, options)])},
-                    schema=pa.schema([("file", pa.int32()), ("fault", pa.string())]),
-                )
-
-    rows = [[request[name.split()[0]] for name in _REQUEST_COLUMNS.split(", ")] for request in requests]
-    distributed = inline(snapshot.spark, rows, _REQUEST_COLUMNS).repartition(min(len(rows), 4 * cores(snapshot.spark)))
-    faults = distributed.mapInArrow(check, "file int, fault string").collect()
-    return {row.file: row.fault for row in faults}
-
-
-def fault_of(request: Mapping[str, Any], options: Mapping[str, Any]) -> str | None:
-    """Return what is wrong with the pages of some columns of a file; ``None`` if nothing is.
-
-    :param request: ``path`` and ``size`` of the file, ``rows`` that it has, ``columns`` to read.
-    """
-    import pyarrow as pa
-
-    try:
-        reader, _ = open_blocks("parquet", request["path"], request["size"], options)
-        rows = sum(
-            batch.num_rows
-            for batch in reader.iter_batches(_BATCH_ROWS, columns=list(request["columns"]), use_threads=False)
-        )
-    except (pa.ArrowException, OSError) as error:
-        return str(error).strip().split("\n")[0] or repr(error)
-    return None if rows == request["rows"] else f"it has {rows:,} rows, the log says {request['rows']:,}"

@@ -1,6 +1,6 @@
 """Rows of a Parquet file by their numbers: of a row group only the pages are fetched and decoded that hold them.
 
-The page index of a file tells where its pages begin and, of each, the least and the highest value. Pages of one column,
+The page index of a file says where its pages begin and, of each, the least and the highest value. Pages of one column,
 with its dictionary, are handed to Arrow as a file of their own with one row group, so that decoding and checksums are
 Arrow's. Columns that are not flat, and files without a page index, are left to the caller, who reads the row group.
 """
@@ -15,10 +15,10 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
-from spark_apps.layout.types import ColumnType
-from spark_apps.storage.parquet.files import TAIL_BYTES, open_file
-from spark_apps.storage.parquet.footers import END_BYTES, MAGIC, FooterRefused, check_footer_bytes, footer_length
+from spark_apps.storage.parquet.files import open_file
+from spark_apps.storage.parquet.footers import END_BYTES, MAGIC
 from spark_apps.storage.parquet.headers import check_pages
+from spark_apps.storage.parquet.statistics import Bounds
 from spark_apps.storage.parquet.thrift import (
     BINARY,
     BOOL,
@@ -38,23 +38,18 @@ from spark_apps.storage.store import RangedFile
 _REPEATED = 2
 _EPOCH = dt.date(1970, 1, 1).toordinal()
 _SPAN_BYTES = 1024 * 1024
+"""Pages that lie within so many bytes are fetched by one request."""
 _MOST_OF_THE_PAGES = 0.5
-
-
-@dataclass(frozen=True)
-class Bounds:
-    """The least and the highest value of a page, beside which it may hold nulls; of one with nothing else ``None``."""
-
-    low: Any
-    high: Any
-
-    @property
-    def only_nulls(self) -> bool:
-        return self.low is None
+"""Of a column more of whose pages hold a single row that is wanted, all are read."""
+_MOST_SINGLE_ROWS = 256
+"""Of more single rows pages are not chosen, but whole columns read."""
 
 
 Interval = tuple[int, int]
 """Rows of a row group, from the first to before the last."""
+
+Rows = Any
+"""Rows of a row group: a list of intervals, or a numpy array of numbers; both ascending. ``None`` for all."""
 
 
 @dataclass(frozen=True)
@@ -80,16 +75,15 @@ class _Pages:
         return sorted(numbers)
 
 
-class PagedFile:
-    """The footer of a Parquet file, as far as pages are found by it; kept as long as a file is the same.
+class PageIndex:
+    """Where the pages of a file are, and what they hold; each part of it is read when it is asked for, and kept.
 
-    :param footer: its bytes, without length and mark.
+    :param footer: of the file, which was accepted, with its length and mark.
     :raises OSError: if it is no footer.
     """
 
     def __init__(self, footer: bytes) -> None:
-        check_footer_bytes(footer, None)
-        fields, _ = _FOOTER.read(footer, 0, "its footer")
+        fields, _ = _FOOTER.read(footer[:-END_BYTES], 0, "its footer")
         self._created_by: bytes | None = fields.get(6)
         self._groups: list[dict[int, Any]] = fields[4]
         self._columns: dict[str, int] = {}
@@ -108,10 +102,6 @@ class PagedFile:
     def rows(self, group: int) -> int:
         """Return how many rows a row group has."""
         return int(self._groups[group][3])
-
-    def is_flat(self, name: str) -> bool:
-        """Tell whether a column holds one value a row."""
-        return name in self._columns
 
     def pages(self, source: RangedFile, group: int, name: str) -> _Pages | None:
         """Return where the pages of a flat column lie; ``None`` where that is not known."""
@@ -141,13 +131,13 @@ class PagedFile:
         self,
         source: RangedFile,
         group: int,
-        columns: Mapping[str, ColumnType],
+        columns: Mapping[str, str],
         may_match: Callable[[str, Bounds], bool],
     ) -> list[Interval] | None:
         """Return the rows of a row group that its pages do not rule out; ``None`` if that may be all of them.
 
-        :param columns: those of a predicate, by their names in the file. :param may_match: tells of a column whether
-            a row can match whose value lies within bounds.
+        :param columns: those of a predicate: name in the file -> kind of its type, such as ``bigint``.
+        :param may_match: tells of a column whether a row can match whose value lies within bounds.
         """
         left: list[Interval] | None = None
         for name, kind in columns.items():
@@ -163,7 +153,7 @@ class PagedFile:
             left = _joined(kept) if left is None else _common(left, _joined(kept))
         return left
 
-    def _bounds_of(self, source: RangedFile, group: int, name: str, kind: ColumnType) -> list[Bounds | None] | None:
+    def _bounds_of(self, source: RangedFile, group: int, name: str, kind: str) -> list[Bounds | None] | None:
         key = group, name
         if key not in self._bounds_of_pages:
             chunk = self._chunk(group, name)
@@ -177,6 +167,23 @@ class PagedFile:
                 bounds = zip(index[1], index[2], index[3], strict=True)
                 self._bounds_of_pages[key] = [_bounds(decode, *one) for one in bounds]
         return self._bounds_of_pages[key]
+
+    def read(self, source: RangedFile, group: int, names: Sequence[str], rows: Rows) -> dict[str, Any]:
+        """Return the values of some rows of columns: name -> Arrow column.
+
+        Columns that are not flat, or whose pages are not known or nearly all needed, are left out.
+
+        :raises OSError: if a page is damaged.
+        """
+        names = [name for name in names if name in self._columns]
+        if isinstance(rows, list):
+            self._fetch(source, group, names, rows)
+            return self.slices(source, group, names, rows)
+        if len(rows) > _MOST_SINGLE_ROWS:
+            return {}
+        numbers = rows.tolist()
+        self._fetch(source, group, names, [(row, row + 1) for row in numbers])
+        return self.take(source, group, names, numbers)
 
     def slices(self, source: RangedFile, group: int, names: Sequence[str], rows: Sequence[Interval]) -> dict[str, Any]:
         """Return the values of some rows of flat columns: name -> Arrow column.
@@ -247,7 +254,7 @@ class PagedFile:
                 raise OSError(f"pages of a column hold {len(values[name])} values, the page index says {count}")
         return values
 
-    def fetch(self, source: RangedFile, group: int, names: Iterable[str], rows: Sequence[Interval]) -> None:
+    def _fetch(self, source: RangedFile, group: int, names: Iterable[str], rows: Sequence[Interval]) -> None:
         """Fetch the pages of some columns by one request, where they lie near each other."""
         starts, ends, total = [], [], 0
         for name in names:
@@ -282,7 +289,7 @@ class PagedFile:
             data_starts = len(body)
             for first, last in _runs(of_column):
                 body += source.range(first.offset, last.offset + last.size)
-            check_pages(body, chunk_starts, len(body), self.rows(group))
+            check_pages(body, chunk_starts, self.rows(group))
             size = len(body) - chunk_starts
             column = {
                 1: about[1], 2: about[2], 3: about[3], 4: about.get(4, 0), 5: rows[name], 6: about[6], 7: size,
@@ -310,20 +317,6 @@ _COLUMN_TYPES = {
 }  # fmt: skip
 
 
-def footer_bytes(source: RangedFile) -> bytes:
-    """Return the footer of a Parquet file.
-
-    :raises OSError: if the file has none.
-    """
-    tail = source.tail(TAIL_BYTES)
-    length = footer_length(tail[-END_BYTES:])
-    if length + END_BYTES > len(tail):
-        tail = source.tail(length + END_BYTES)
-    if length + END_BYTES > len(tail):
-        raise FooterRefused("its footer is cut")
-    return tail[-END_BYTES - length : -END_BYTES]
-
-
 def _element(data: bytes, position: int) -> tuple[tuple[dict[int, Any], bytes], int]:
     """Read an element of the schema, with its bytes."""
     element, end = _ELEMENT.kind[1](data, position)
@@ -343,24 +336,24 @@ _OFFSET_INDEX = Struct({1: list_of(_LOCATION.kind)}, required=(1,))
 _COLUMN_INDEX = Struct({1: list_of(BOOL), 2: list_of(BINARY), 3: list_of(BINARY)}, required=(1, 2, 3))
 
 
-def _decoder(kind: ColumnType, physical: int | None) -> Callable[[bytes], Any] | None:
+def _decoder(kind: str, physical: int | None) -> Callable[[bytes], Any] | None:
     """Return what reads a bound of the page index; ``None`` for types whose bounds are not looked at."""
-    if physical == 1 and kind.kind in ("tinyint", "smallint", "int"):
+    if physical == 1 and kind in ("tinyint", "smallint", "int"):
         return lambda data: binary.unpack("<i", data)[0]
-    if physical == 2 and kind.kind == "bigint":
+    if physical == 2 and kind == "bigint":
         return lambda data: binary.unpack("<q", data)[0]
-    if physical == 1 and kind.kind == "date":
+    if physical == 1 and kind == "date":
         return lambda data: dt.date.fromordinal(_EPOCH + binary.unpack("<i", data)[0])
-    if physical == 6 and kind.kind == "string":
+    if physical == 6 and kind == "string":
         return lambda data: data.decode()
     return None
 
 
 def _bounds(decode: Callable[[bytes], Any], null: bool, low: bytes, high: bytes) -> Bounds | None:
     if null:
-        return Bounds(None, None)
+        return Bounds(None, 0)
     try:
-        return Bounds(decode(low), decode(high))
+        return Bounds(None, None, decode(low), decode(high))
     except (ValueError, OverflowError, binary.error):  # a year or a text that Python does not know
         return None
 

@@ -6,12 +6,13 @@ import random
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from spark_apps.layout.types import parse_type
-from spark_apps.mergetree.parquet_rows import PagedFile, footer_bytes
+from spark_apps.storage.parquet.files import footer_bytes
+from spark_apps.storage.parquet.page_index import PageIndex
 from spark_apps.storage.store import RangedFile
 
 ROWS, GROUP = 50_000, 30_000
@@ -40,7 +41,7 @@ class Written:
         self.data = path.read_bytes()
         self.fetched: list[tuple[int, int]] = []
         self.source = RangedFile(self.fetch, len(self.data), 0)
-        self.file = PagedFile(footer_bytes(self.source))
+        self.file = PageIndex(footer_bytes(self.source))
 
     def fetch(self, start: int, end: int) -> bytes:
         self.fetched.append((start, end))
@@ -48,7 +49,7 @@ class Written:
 
     def candidates(self, group: int, name: str, kind: str, value: Any) -> Any:
         return self.file.candidates(
-            self.source, group, {name: parse_type(kind)}, lambda _, values: bool(values.low <= value <= values.high)
+            self.source, group, {name: kind}, lambda _, values: bool(values.low <= value <= values.high)
         )
 
 
@@ -70,9 +71,8 @@ def test_any_rows_of_flat_columns_are_those_of_the_whole_file(tmp_path: Path, op
                 assert column.to_pylist() == [value for part in expected for value in part.to_pylist()], name
             for name, column in taken.items():
                 assert column.to_pylist() == TABLE.column(name).take([start + row for row in ends]).to_pylist(), name
-    assert not written.file.is_flat("nested") and not written.file.is_flat("pair")
-    assert written.file.slices(written.source, 0, ["nested"], [(0, 1)]) == {}
-    assert written.file.take(written.source, 0, ["nested"], [1]) == {}
+    for rows in ([(0, 1)], np.array([1])):
+        assert list(written.file.read(written.source, 0, ["nested", "id", "pair"], rows)) == ["id"]
 
 
 @pytest.mark.parametrize(
@@ -112,4 +112,4 @@ def test_a_footer_that_is_none_is_refused(tmp_path: Path) -> None:
     written = Written(tmp_path / "f.parquet")
     for body in (b"", b"PAR1", written.data[:-1], b"PAR1" + b"\xff" * 64 + (60).to_bytes(4, "little") + b"PAR1"):
         with pytest.raises(OSError):
-            PagedFile(footer_bytes(RangedFile(lambda start, end, held=body: held[start:end], len(body), 0)))
+            PageIndex(footer_bytes(RangedFile(lambda start, end, held=body: held[start:end], len(body), 0)))
