@@ -294,20 +294,22 @@ def read_footers(snapshot: Snapshot, files: Sequence[DataFile], *, own: bool = F
     forms: list[BlockFormat | None] = ["parquet" if own else block_format(snapshot, file) for file in files]
     readable_files = [(file, form) for file, form in zip(files, forms, strict=True) if form is not None]
 
+    keep = snapshot.table.source is None and not own  # index files are held against the log each time
+
     def read(file_and_format: tuple[DataFile, BlockFormat]) -> BlockFile:
-        return _read(
-            file_and_format[0], file_and_format[1], snapshot.store.spark_path(file_and_format[0].path), options
-        )
+        file, form = file_and_format
+        return _read(file, form, snapshot.store.spark_path(file.path), options, keep)
 
     with ThreadPoolExecutor(_THREADS) as pool:
         return list(pool.map(read, readable_files))
 
 
-def _read(file: DataFile, form: BlockFormat, address: str, options: Mapping[str, Any]) -> BlockFile:
+def _read(file: DataFile, form: BlockFormat, address: str, options: Mapping[str, Any], keep: bool) -> BlockFile:
     import pyarrow as pa
 
     try:
-        return BlockFile.of(file, address, open_blocks(form, address, file.bytes, options, etag_of(file)))
+        opened = open_blocks(form, address, file.bytes, options, etag_of(file), keep=keep)
+        return BlockFile.of(file, address, opened)
     except (pa.ArrowException, OSError) as error:
         reason = str(error).strip().split("\n")[0]
         raise StorageError(

@@ -156,8 +156,8 @@ class OpenedFile:
 
     @property
     def schema(self) -> Any:
-        """The Arrow schema of the file."""
-        return self.reader.schema_arrow
+        """The Arrow schema of the file, as :attr:`reader` gives it."""
+        return self.footer.once(("schema", *self._options), lambda: self.reader.schema_arrow)
 
     @cached_property
     def reader(self) -> Any:
@@ -243,24 +243,23 @@ class Listed(Protocol):
 class ParquetFiles:
     """The files of a table and its indexes in a store, none of which is written again.
 
-    :param state: of the log, if damage that comes later shall be found by each who loads the table again: footers are
-        kept for this state alone. Else they are kept whoever asks.
+    :param state: of the log, for which footers are kept: who loads the table again finds damage that came meanwhile.
+        If not given, footers are read anew each time.
     """
 
     def __init__(self, store: ObjectStore, state: Any = None) -> None:
         self._store = store
         self._scope = None if state is None else FOOTERS.number_of(state)
 
-    def open(self, file: Listed, bounded: bool = True, **options: Any) -> OpenedFile:
-        """Open a file.
+    def open(self, file: Listed, **options: Any) -> OpenedFile:
+        """Open a file. What is read of it has an end.
 
-        :param bounded: whether what is read of it has an end.
         :param options: of :func:`~spark_apps.storage.parquet.files.open_file`.
         :raises OSError: if its footer is not as the log says, or none that Arrow can be given.
         """
-        key = self._store.spark_path(file.path), file.bytes, self._scope
+        key = None if self._scope is None else (self._scope, file.path)
         return OpenedFile(
-            lambda: open_key(self._store, file.path, file.bytes), key, file.rows, file.extra, bounded, **options
+            lambda: open_key(self._store, file.path, file.bytes), key, file.rows, file.extra, bounded=True, **options
         )
 
 
@@ -270,8 +269,9 @@ def open_address(
     """Open a file by its address, on any machine that reaches it.
 
     :param address: and what follows, as :func:`~spark_apps.storage.store.open_by_address` takes them.
-    :param rows: that it has, -1 if that is not known. :param keep: whether it is never written again.
+    :param rows: that it has, -1 if that is not known. :param keep: whether it is never written again, so that its
+        footer is kept for whoever opens it next in this process.
     :raises OSError: if its footer is none that Arrow can be given, or says that it has other rows.
     """
-    key = (address, size, None) if keep else None
+    key = (address, size) if keep else None
     return OpenedFile(lambda: open_by_address(address, size, options, etag), key, rows)
