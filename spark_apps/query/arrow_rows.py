@@ -26,7 +26,6 @@ from spark_apps.query.predicates import And, KeySet, Predicate, columns_of, keys
 from spark_apps.query.wanted_keys import WantedKeys
 from spark_apps.storage.errors import StorageError, UnsupportedSource
 from spark_apps.storage.file_faults import fault_of
-from spark_apps.storage.parquet.page_index import Interval, Rows
 from spark_apps.storage.parquet.statistics import Bounds
 from spark_apps.storage.store import Rewritten, open_by_address
 from spark_apps.timeline.files import DataFile
@@ -214,7 +213,7 @@ class ArrowRows:
                             yield table
                     continue
                 rows = self._rows_left(group, judged) if own and judged is not None else None
-                if rows is None or rows:
+                if rows is None or len(rows):
                     yield self._table(group, columns, rows)
         except (pa.ArrowException, OSError) as error:
             if isinstance(error, FileNotFoundError):
@@ -296,60 +295,50 @@ class ArrowRows:
             return True
         return wanted.may_be_within(Bounds(None, None, values.low, values.high) if values.values else Bounds(None, 0))
 
-    def _rows_left(self, group: _RowGroup, predicate: Predicate) -> list[Interval] | None:
+    def _rows_left(self, group: _RowGroup, predicate: Predicate) -> Any:
         """Return the rows of a row group that its pages do not rule out; ``None`` to read it as a whole."""
-        if group.rows < _FEW_ROWS or sum(1 for _ in walk(predicate)) > _MOST_NODES:
+        if sum(1 for _ in walk(predicate)) > _MOST_NODES:
             return None
         names = {self._stored(name): name for name in columns_of(predicate)}
         return self._candidates(
             group, names, lambda stored, bounds: may_match(predicate, {names[stored]: _range_within(bounds)})
         )
 
-    def _candidates(
-        self, group: _RowGroup, names: Mapping[str, str], may_match: Callable[[str, Bounds], bool]
-    ) -> list[Interval] | None:
-        """Return the rows of a row group that its pages do not rule out, if they are few enough to be read by pages.
+    def _candidates(self, group: _RowGroup, names: Mapping[str, str], may_match: Callable[[str, Bounds], bool]) -> Any:
+        """Return the rows of a row group that its pages do not rule out; ``None`` to read it as a whole.
 
         :param names: name in the file -> column, of those that are looked at.
         """
-        kinds = {stored: parse_type(self._shape.types[name]).kind for stored, name in names.items()}
-        rows = group.opened.footer.pages.candidates(group.opened.source, group.block, kinds, may_match)
-        if rows is None or sum(end - first for first, end in rows) > _MOST_OF_A_BLOCK * group.rows:
+        if group.rows < _FEW_ROWS:
             return None
-        return rows
+        kinds = {stored: parse_type(self._shape.types[name]).kind for stored, name in names.items()}
+        return group.opened.footer.pages.candidates(group.opened.source, group.block, kinds, may_match)
 
     def _table_of_keys(self, group: _RowGroup, columns: Sequence[str], wanted: WantedKeys) -> Any:
         """Return the rows of a row group that have one of some keys, as a table; ``None`` if there are none.
 
         The columns of the key are read first, and of the others the pages that hold such rows, where these are few.
         """
-        import numpy as np
         import pyarrow as pa
 
-        within = self._rows_with(group, wanted)
-        if within is not None and not within:
+        within = None
+        if wanted.rules_pages_out:
+            [name] = wanted.names
+            may_hold = {self._stored(name): name}
+            within = self._candidates(group, may_hold, lambda _, bounds: wanted.may_be_within(bounds))
+        if within is not None and not len(within):
             return None
         of_key = self._table(group, wanted.names, within)
         positions = wanted.positions(of_key)
         if not len(positions):
             return None
-        numbers = positions
-        if within is not None:
-            numbers = np.concatenate([np.arange(first, end) for first, end in within])[positions]
         found, others = of_key.take(positions), [name for name in columns if name not in wanted.names]
         if not others:
             return found.select(list(columns))
-        rest = self._table(group, others, numbers)
+        rest = self._table(group, others, positions if within is None else within[positions])
         return pa.table([(rest if name in others else found).column(name) for name in columns], names=list(columns))
 
-    def _rows_with(self, group: _RowGroup, wanted: WantedKeys) -> list[Interval] | None:
-        """Return the rows of a row group whose pages can hold a key; ``None`` to read the key as a whole."""
-        if group.rows < _FEW_ROWS or not wanted.rules_pages_out:
-            return None
-        [name] = wanted.names
-        return self._candidates(group, {self._stored(name): name}, lambda _, bounds: wanted.may_be_within(bounds))
-
-    def _table(self, group: _RowGroup, requested: Sequence[str], rows: Rows = None) -> Any:
+    def _table(self, group: _RowGroup, requested: Sequence[str], rows: Any = None) -> Any:
         """Return columns of a row group as a table. :param rows: those that are wanted, if not all."""
         import pyarrow as pa
 
@@ -427,8 +416,6 @@ _FEW_ROWS = 2_000
 """A row group of fewer rows is read as a whole."""
 _MOST_NODES = 300
 """Predicates of more parts are not held against each page."""
-_MOST_OF_A_BLOCK = 0.5
-"""A row group of which more rows are left by its pages is read as a whole."""
 
 
 @dataclass(frozen=True)

@@ -23,7 +23,7 @@ from spark_apps.storage.parquet.files import (
     read_columns,
 )
 from spark_apps.storage.parquet.headers import open_bounded
-from spark_apps.storage.parquet.page_index import PageIndex, Rows
+from spark_apps.storage.parquet.page_index import PageIndex
 from spark_apps.storage.parquet.pages import Chunk, Page
 from spark_apps.storage.parquet.seals import check_footer
 from spark_apps.storage.parquet.statistics import flat_columns
@@ -171,11 +171,12 @@ class OpenedFile:
         """
         return read_columns(self.reader, names)
 
-    def row_group(self, group: int, columns: Sequence[str], rows: Rows = None, threads: bool = False) -> Any:
+    def row_group(self, group: int, columns: Sequence[str], rows: Any = None, threads: bool = False) -> Any:
         """Return columns of a row group as an Arrow table.
 
-        :param rows: those that are wanted, if not all. Of columns whose pages are known, only the pages that hold them
-            are fetched and decoded. :param threads: whether columns are read side by side.
+        :param rows: numbers of those that are wanted, if not all, as a numpy array, ascending. Of columns whose pages
+            are known, only the pages that hold them are fetched and decoded.
+        :param threads: whether columns are read side by side.
         :raises OSError: if a page is damaged. Arrow's own errors are raised as they are.
         """
         if rows is None:
@@ -185,11 +186,7 @@ class OpenedFile:
         arrays = self.footer.pages.read(self.source, group, columns, rows)
         whole = [name for name in columns if name not in arrays]
         if whole:
-            table = self.reader.read_row_group(group, columns=whole, use_threads=threads)
-            if isinstance(rows, list):
-                table = pa.concat_tables([table.slice(first, end - first) for first, end in rows])
-            else:
-                table = table.take(rows)
+            table = self.reader.read_row_group(group, columns=whole, use_threads=threads).take(rows)
             arrays.update({name: table.column(name) for name in whole})
         return pa.table([arrays[name] for name in columns], names=list(columns))
 

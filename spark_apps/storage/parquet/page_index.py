@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import datetime as dt
 import struct as binary
-from bisect import bisect_right
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -40,16 +39,11 @@ _EPOCH = dt.date(1970, 1, 1).toordinal()
 _SPAN_BYTES = 1024 * 1024
 """Pages that lie within so many bytes are fetched by one request."""
 _MOST_OF_THE_PAGES = 0.5
-"""Of a column more of whose pages hold a single row that is wanted, all are read."""
-_MOST_SINGLE_ROWS = 256
-"""Of more single rows pages are not chosen, but whole columns read."""
-
-
-Interval = tuple[int, int]
-"""Rows of a row group, from the first to before the last."""
-
-Rows = Any
-"""Rows of a row group: a list of intervals, or a numpy array of numbers; both ascending. ``None`` for all."""
+"""Of a column of which more pages are needed, all are read."""
+_MOST_OF_THE_ROWS = 0.5
+"""A row group of which more rows are left by its pages is read as a whole."""
+_MOST_ROWS = 1 << 26
+"""A row group of more rows is read as a whole: of those that are wanted each takes nine bytes."""
 
 
 @dataclass(frozen=True)
@@ -61,18 +55,17 @@ class _Page:
 
 @dataclass(frozen=True)
 class _Pages:
-    """The pages of a column of a row group, with the row that each begins with, and the row before which it ends."""
+    """The pages of a column of a row group, with the rows that they begin with, and those before which they end."""
 
     pages: tuple[_Page, ...]
-    starts: tuple[int, ...]
-    ends: tuple[int, ...]
+    starts: Any
+    ends: Any
 
-    def holding(self, rows: Sequence[Interval]) -> list[int]:
-        """Return the pages in which some rows lie, ascending."""
-        numbers: set[int] = set()
-        for first, end in rows:
-            numbers.update(range(bisect_right(self.starts, first) - 1, bisect_right(self.starts, end - 1)))
-        return sorted(numbers)
+    def holding(self, rows: Any) -> Any:
+        """Return the numbers of the pages in which some rows are, ascending."""
+        import numpy as np
+
+        return np.unique(np.searchsorted(self.starts, rows, "right") - 1)
 
 
 class PageIndex:
@@ -111,6 +104,8 @@ class PageIndex:
         return self._pages[key]
 
     def _read_pages(self, source: RangedFile, group: int, name: str) -> _Pages | None:
+        import numpy as np
+
         chunk = self._chunk(group, name)
         if chunk is None or not chunk.get(4) or not chunk.get(5):
             return None
@@ -118,10 +113,10 @@ class PageIndex:
         pages = tuple(_Page(one[1], one[2], one[3]) for one in index[1])
         if not pages or pages[0].first or any(one.first >= other.first for one, other in pairwise(pages)):
             return None
-        starts = tuple(page.first for page in pages)
-        if starts[-1] >= self.rows(group):
+        if not pages[-1].first < self.rows(group) <= _MOST_ROWS:
             return None
-        return _Pages(pages, starts, (*starts[1:], self.rows(group)))
+        starts = np.array([page.first for page in pages])
+        return _Pages(pages, starts, np.append(starts[1:], self.rows(group)))
 
     def _chunk(self, group: int, name: str) -> dict[int, Any] | None:
         index = self._columns.get(name)
@@ -133,25 +128,28 @@ class PageIndex:
         group: int,
         columns: Mapping[str, str],
         may_match: Callable[[str, Bounds], bool],
-    ) -> list[Interval] | None:
-        """Return the rows of a row group that its pages do not rule out; ``None`` if that may be all of them.
+    ) -> Any:
+        """Return the numbers of the rows of a row group that its pages do not rule out, as a numpy array.
 
         :param columns: those of a predicate: name in the file -> kind of its type, such as ``bigint``.
         :param may_match: tells of a column whether a row can match whose value lies within bounds.
+        :return: ``None`` if that may be most of them.
         """
-        left: list[Interval] | None = None
+        import numpy as np
+
+        left = None
         for name, kind in columns.items():
             ranges = self._bounds_of(source, group, name, kind)
             pages = self.pages(source, group, name) if ranges is not None else None
             if ranges is None or pages is None or len(ranges) != len(pages.pages):
                 continue
-            kept = [
-                (page.first, end)
-                for page, end, values in zip(pages.pages, pages.ends, ranges, strict=True)
-                if values is None or may_match(name, values)
-            ]
-            left = _joined(kept) if left is None else _common(left, _joined(kept))
-        return left
+            left = np.ones(self.rows(group), bool) if left is None else left
+            for first, end, bounds in zip(pages.starts, pages.ends, ranges, strict=True):
+                if bounds is not None and not may_match(name, bounds):
+                    left[first:end] = False
+        if left is None or np.count_nonzero(left) > _MOST_OF_THE_ROWS * len(left):
+            return None
+        return np.flatnonzero(left)
 
     def _bounds_of(self, source: RangedFile, group: int, name: str, kind: str) -> list[Bounds | None] | None:
         key = group, name
@@ -168,84 +166,53 @@ class PageIndex:
                 self._bounds_of_pages[key] = [_bounds(decode, *one) for one in bounds]
         return self._bounds_of_pages[key]
 
-    def read(self, source: RangedFile, group: int, names: Sequence[str], rows: Rows) -> dict[str, Any]:
+    def read(self, source: RangedFile, group: int, names: Iterable[str], rows: Any) -> dict[str, Any]:
         """Return the values of some rows of columns: name -> Arrow column.
 
-        Columns that are not flat, or whose pages are not known or nearly all needed, are left out.
+        Columns that are not flat, whose pages are not known, or of which most pages are needed, are left out.
 
+        :param rows: their numbers, as a numpy array, ascending.
         :raises OSError: if a page is damaged.
         """
-        names = [name for name in names if name in self._columns]
-        if isinstance(rows, list):
-            self._fetch(source, group, names, rows)
-            return self.slices(source, group, names, rows)
-        if len(rows) > _MOST_SINGLE_ROWS:
-            return {}
-        numbers = rows.tolist()
-        self._fetch(source, group, names, [(row, row + 1) for row in numbers])
-        return self.take(source, group, names, numbers)
+        import numpy as np
 
-    def slices(self, source: RangedFile, group: int, names: Sequence[str], rows: Sequence[Interval]) -> dict[str, Any]:
-        """Return the values of some rows of flat columns: name -> Arrow column.
-
-        Columns whose pages are not known are left out.
-
-        :param rows: ascending.
-        :raises OSError: if a page is damaged.
-        """
-        import pyarrow as pa
-
-        known = {name: self.pages(source, group, name) for name in names}
-        located = {name: pages for name, pages in known.items() if pages is not None}
-        numbers = {name: pages.holding(rows) for name, pages in located.items()}
-        sliced = {}
-        for name, values in self._values(source, group, located, numbers).items():
-            pages, parts, start = located[name], [], 0
-            positions: dict[int, int] = {}
-            for n in numbers[name]:
-                positions[n] = start
-                start += pages.ends[n] - pages.starts[n]
-            for first, end in rows:
-                for n in pages.holding([(first, end)]):
-                    low, high = max(first, pages.starts[n]), min(end, pages.ends[n])
-                    parts.append(values.slice(positions[n] + low - pages.starts[n], high - low))
-            sliced[name] = pa.chunked_array([chunk for part in parts for chunk in part.chunks], values.type)
-        return sliced
-
-    def take(self, source: RangedFile, group: int, names: Sequence[str], rows: Sequence[int]) -> dict[str, Any]:
-        """Return the values of single rows of flat columns: name -> Arrow column.
-
-        Columns whose pages are not known, or of which most hold such a row, are left out.
-
-        :param rows: their numbers, ascending.
-        :raises OSError: if a page is damaged.
-        """
-        located, numbers, pages_of_rows = {}, {}, {}
+        located, spans, total = {}, [], 0
         for name in names:
-            pages = self.pages(source, group, name)
-            if pages is None:
+            pages, chunk = self.pages(source, group, name), self._chunk(group, name)
+            if pages is None or chunk is None or not len(rows):
                 continue
-            of_rows = [bisect_right(pages.starts, row) - 1 for row in rows]
-            held = sorted(set(of_rows))
-            if len(held) <= _MOST_OF_THE_PAGES * len(pages.pages):
-                located[name], numbers[name], pages_of_rows[name] = pages, held, of_rows
-        taken = {}
-        for name, values in self._values(source, group, located, numbers).items():
-            shifts, start = {}, 0
-            for n in numbers[name]:
-                shifts[n] = start - located[name].starts[n]
-                start += located[name].ends[n] - located[name].starts[n]
-            taken[name] = values.take([row + shifts[n] for row, n in zip(rows, pages_of_rows[name], strict=True)])
-        return taken
+            numbers, about = pages.holding(rows), chunk[3]
+            first = about.get(11) or about[9]
+            if len(numbers) <= max(1, _MOST_OF_THE_PAGES * len(pages.pages)):
+                located[name] = pages, numbers
+                last = pages.pages[numbers[-1]]
+                spans.append((about.get(11) or pages.pages[numbers[0]].offset, last.offset + last.size))
+                total += sum(pages.pages[n].size for n in numbers)
+            else:
+                spans.append((min(first, about[9]), min(first, about[9]) + about[7]))
+                total += about[7]
+        self._fetch(source, spans, total)
+        read = {}
+        for name, values in self._values(source, group, located).items():
+            pages, numbers = located[name]
+            starts, lengths = pages.starts[numbers], (pages.ends - pages.starts)[numbers]
+            shifts = np.cumsum(lengths) - lengths - starts
+            read[name] = values.take(rows + shifts[np.searchsorted(starts, rows, "right") - 1])
+        return read
 
-    def _values(
-        self, source: RangedFile, group: int, located: Mapping[str, _Pages], numbers: Mapping[str, Sequence[int]]
-    ) -> dict[str, Any]:
+    def _fetch(self, source: RangedFile, spans: Sequence[tuple[int, int]], wanted: int) -> None:
+        """Fetch some ranges by one request, if they are near each other. :param wanted: bytes of these."""
+        if spans:
+            first, end = min(start for start, _ in spans), max(end for _, end in spans)
+            if end - first <= max(_SPAN_BYTES, 4 * wanted):
+                source.keep(first, end)
+
+    def _values(self, source: RangedFile, group: int, located: Mapping[str, tuple[_Pages, Any]]) -> dict[str, Any]:
         """Return the values of some pages of columns, one behind the other."""
         if not located:
             return {}
-        counts = {name: sum(pages.ends[n] - pages.starts[n] for n in numbers[name]) for name, pages in located.items()}
-        chosen = {name: [pages.pages[n] for n in numbers[name]] for name, pages in located.items()}
+        counts = {name: int((pages.ends - pages.starts)[numbers].sum()) for name, (pages, numbers) in located.items()}
+        chosen = {name: [pages.pages[n] for n in numbers] for name, (pages, numbers) in located.items()}
         reader = open_file(self._file_of_pages(source, group, chosen, counts)).reader
         # Column by column, for each has a number of rows of its own.
         values = {name: reader.read_column(n) for n, name in enumerate(located)}
@@ -253,23 +220,6 @@ class PageIndex:
             if len(values[name]) != count:
                 raise OSError(f"pages of a column hold {len(values[name])} values, the page index says {count}")
         return values
-
-    def _fetch(self, source: RangedFile, group: int, names: Iterable[str], rows: Sequence[Interval]) -> None:
-        """Fetch the pages of some columns by one request, where they lie near each other."""
-        starts, ends, total = [], [], 0
-        for name in names:
-            located = self.pages(source, group, name)
-            if located is None:
-                continue
-            chunk = self._chunk(group, name)
-            assert chunk is not None
-            wanted = [located.pages[n] for n in located.holding(rows)]
-            first = chunk[3].get(11) or wanted[0].offset
-            starts.append(first)
-            ends.append(wanted[-1].offset + wanted[-1].size)
-            total += sum(page.size for page in wanted)
-        if starts and max(ends) - min(starts) <= max(_SPAN_BYTES, 4 * total):
-            source.keep(min(starts), max(ends))
 
     def _file_of_pages(
         self, source: RangedFile, group: int, pages: Mapping[str, Sequence[_Page]], rows: Mapping[str, int]
@@ -356,29 +306,6 @@ def _bounds(decode: Callable[[bytes], Any], null: bool, low: bytes, high: bytes)
         return Bounds(None, None, decode(low), decode(high))
     except (ValueError, OverflowError, binary.error):  # a year or a text that Python does not know
         return None
-
-
-# --- rows -------------------------------------------------------------------------------------------------------------
-
-
-def _joined(rows: Iterable[Interval]) -> list[Interval]:
-    """Return ascending rows with those that follow each other as one interval."""
-    joined: list[Interval] = []
-    for first, end in rows:
-        if joined and joined[-1][1] == first:
-            joined[-1] = (joined[-1][0], end)
-        else:
-            joined.append((first, end))
-    return joined
-
-
-def _common(left: Sequence[Interval], right: Sequence[Interval]) -> list[Interval]:
-    common = []
-    for first, end in left:
-        for other_first, other_end in right:
-            if first < other_end and other_first < end:
-                common.append((max(first, other_first), min(end, other_end)))
-    return common
 
 
 def _runs(pages: Sequence[_Page]) -> list[tuple[_Page, _Page]]:
