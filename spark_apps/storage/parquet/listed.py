@@ -151,7 +151,7 @@ class OpenedFile:
 
     @property
     def metadata(self) -> Any:
-        """What the footer says, as :class:`pyarrow.parquet.FileMetaData`."""
+        """The parsed footer, as :class:`pyarrow.parquet.FileMetaData`."""
         return self.footer.metadata
 
     @property

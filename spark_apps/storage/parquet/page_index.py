@@ -69,7 +69,7 @@ class _Pages:
 
 
 class PageIndex:
-    """Where the pages of a file are, and what they hold; each part of it is read when it is asked for, and kept.
+    """The page index of a file: where pages are, and what they hold; each part is read when it is asked for, and kept.
 
     :param footer: of the file, which was accepted, with its length and mark.
     :raises OSError: if it is no footer.

@@ -1,4 +1,4 @@
-"""What the log keeps of the end of an index file: digests of its footer and its page index, which have no checksums.
+"""Digests that the log keeps of the end of an index file: of its footer and its page index, which have no checksums.
 
 Pages have checksums of their own.
 """
