@@ -156,8 +156,8 @@ class OpenedFile:
 
     @property
     def schema(self) -> Any:
-        """The Arrow schema of the file, as :attr:`reader` gives it."""
-        return self.footer.once(("schema", *self._options), lambda: self.reader.schema_arrow)
+        """The Arrow schema of the file."""
+        return self.footer.once("schema", lambda: self.reader.schema_arrow)
 
     @cached_property
     def reader(self) -> Any:

@@ -37,7 +37,7 @@ from spark_apps.storage.store import RangedFile
 _REPEATED = 2
 _EPOCH = dt.date(1970, 1, 1).toordinal()
 _SPAN_BYTES = 1024 * 1024
-"""Pages that lie within so many bytes are fetched by one request."""
+"""Pages within so many bytes are fetched by one request."""
 _MOST_OF_THE_PAGES = 0.5
 """Of a column of which more pages are needed, all are read."""
 _MOST_OF_THE_ROWS = 0.5
@@ -97,7 +97,7 @@ class PageIndex:
         return int(self._groups[group][3])
 
     def pages(self, source: RangedFile, group: int, name: str) -> _Pages | None:
-        """Return where the pages of a flat column lie; ``None`` where that is not known."""
+        """Return where the pages of a flat column are; ``None`` where that is not known."""
         key = group, name
         if key not in self._pages:
             self._pages[key] = self._read_pages(source, group, name)
@@ -309,7 +309,7 @@ def _bounds(decode: Callable[[bytes], Any], null: bool, low: bytes, high: bytes)
 
 
 def _runs(pages: Sequence[_Page]) -> list[tuple[_Page, _Page]]:
-    """Return the first and the last of pages that lie one behind the other."""
+    """Return the first and the last of pages that follow each other."""
     runs: list[tuple[_Page, _Page]] = []
     for page in pages:
         if runs and runs[-1][1].offset + runs[-1][1].size == page.offset:

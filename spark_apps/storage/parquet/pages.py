@@ -30,7 +30,7 @@ class NotPlain(Exception):
 
 @dataclass(frozen=True)
 class Chunk:
-    """A column of a row group: where its pages lie in the file, and what they hold.
+    """A column of a row group: where its pages are in the file, and what they hold.
 
     :param physical: Parquet's type, such as ``BYTE_ARRAY``.
     :param optional: whether pages begin with definition levels.
@@ -47,7 +47,7 @@ class Chunk:
     def of(cls, metadata: Any, group: int, index: int) -> Chunk:
         """Return the column at an index of a row group, from :class:`pyarrow.parquet.FileMetaData`.
 
-        :raises NotPlain: if it is known from the footer that it cannot be read here.
+        :raises NotPlain: if it is known from the footer that it cannot be read so.
         """
         column, schema = column_chunk(metadata, group, index), metadata.schema.column(index)
         physical, codec = column.physical_type, column.compression

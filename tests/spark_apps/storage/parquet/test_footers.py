@@ -164,9 +164,10 @@ def test_given_files_of_all_kinds_then_each_is_opened(how: str) -> None:
     body = parquet(ROWS, **WRITTEN[how])
 
     assert parquet_files.open_file(body).read().equals(pq.ParquetFile(io.BytesIO(body)).read())
-    assert parquet_files.read_columns(body, ["ä.b", "n"]).column_names == ["ä.b", "n"]
+    opened = parquet_files.open_file(body)
+    assert parquet_files.read_columns(opened, ["ä.b", "n"]).column_names == ["ä.b", "n"]
     with pytest.raises(OSError, match="no column 'x'"):
-        parquet_files.read_columns(body, ["n", "x"])
+        parquet_files.read_columns(opened, ["n", "x"])
 
 
 def test_given_a_table_without_columns_or_rows_then_it_is_opened() -> None:
