@@ -15,9 +15,9 @@ from pyspark.sql import SparkSession
 import spark_apps
 from spark_apps import IndexedTable
 from spark_apps.indexes.lineage import entry_files
-from spark_apps.mergetree.integrity import FOOTER, PAGE_INDEX, seal
 from spark_apps.storage.errors import InvalidInput
-from spark_apps.storage.store import Store
+from spark_apps.storage.parquet.seals import FOOTER, PAGE_INDEX, seal
+from spark_apps.storage.store import RangedFile, Store
 from spark_apps.timeline.log import Timeline
 from spark_apps.timeline.model import AddFile, RemoveFile, Write, definition_scope
 from spark_apps.timeline.transactions import begin
@@ -50,7 +50,7 @@ def changed(lake: Path, table: str, index: str, change: Callable[[pa.Table], pa.
         pq.write_table(entries, sink, write_page_index=True, write_page_checksum=True)
         path = f"{file.path.rpartition('/')[0]}/faulty-{number}.parquet"
         timeline.store.put(path, sink.getvalue())
-        sealed = seal(timeline.store, path, len(sink.getvalue()), sink.getvalue())
+        sealed = seal(RangedFile.of(sink.getvalue()))
         extra = {name: value for name, value in (file.extra or {}).items() if name not in (FOOTER, PAGE_INDEX)}
         actions += [
             RemoveFile(tree, file.path),
