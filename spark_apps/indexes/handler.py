@@ -846,7 +846,7 @@ def _bytes_per_second(snapshot: Snapshot, footers: Sequence[BlockFile], names: S
         start = time.perf_counter()
         try:
             opened = open_blocks(footer.format, footer.address, footer.file.bytes, access_options(snapshot))
-            opened.row_group(0, [str(footer.held(name)) for name in stored])
+            opened.read_group(0, [str(footer.held(name)) for name in stored])
         except OSError:
             break
         return footer.bytes(stored, [0]) / max(time.perf_counter() - start, 1e-3)

@@ -346,7 +346,7 @@ class OpenedStripes:
         """The Arrow schema of the file."""
         return self.orc.schema
 
-    def row_group(self, stripe: int, columns: Sequence[str], rows: None = None, threads: bool = False) -> Any:
+    def read_group(self, stripe: int, columns: Sequence[str], rows: None = None, threads: bool = False) -> Any:
         """Return columns of a stripe as an Arrow table; stripes are always read as a whole."""
         import pyarrow as pa
 
@@ -714,7 +714,7 @@ def read_block_batches(
     def rows(block: int) -> Iterator[Any]:
         import pyarrow as pa
 
-        table = file.row_group(block, stored)
+        table = file.read_group(block, stored)
         arrays = [
             _cast_or_null(table, stored_names[name], arrow_type(parse_type(kind))) for name, (_, kind) in types.items()
         ]

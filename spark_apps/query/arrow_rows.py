@@ -350,7 +350,7 @@ class ArrowRows:
         }
         # A table without columns has no number of rows.
         columns = [name for name in dict.fromkeys(stored.values()) if name is not None] or list(file_columns[:1])
-        table = group.opened.row_group(group.block, columns, rows, self._threaded)
+        table = group.opened.read_group(group.block, columns, rows, self._threaded)
         arrays = [self._array(source_file, name, stored.get(name), table) for name in requested]
         return pa.table(arrays, names=list(requested))
 

@@ -270,7 +270,7 @@ class BlockEntryFile:
     def read(self, numbers: Iterable[int], columns: Sequence[str]) -> Any:
         """Return row groups as an Arrow table."""
         with naming_damage(self._path):
-            return self._opened.row_groups(list(numbers), columns)
+            return self._opened.read_groups(list(numbers), columns)
 
 
 @dataclass

@@ -172,7 +172,7 @@ class _Reading:
         """Let Arrow read columns as a whole."""
         missing = {name: self._tree.stored(name) for name in names if name not in self._arrow}
         if missing:
-            table = self.opened.row_groups(self._groups, list(missing.values()))
+            table = self.opened.read_groups(self._groups, list(missing.values()))
             self._arrow.update({name: table.column(stored) for name, stored in missing.items()})
 
     def _column(self, name: str, rows: Any) -> Any:

@@ -171,7 +171,7 @@ class OpenedFile:
         """
         return read_columns(self.reader, names)
 
-    def row_group(self, group: int, columns: Sequence[str], rows: Any = None, threads: bool = False) -> Any:
+    def read_group(self, group: int, columns: Sequence[str], rows: Any = None, threads: bool = False) -> Any:
         """Return columns of a row group as an Arrow table.
 
         :param rows: numbers of those that are wanted, if not all, as a numpy array, ascending. Of columns whose pages
@@ -190,7 +190,7 @@ class OpenedFile:
             arrays.update({name: table.column(name) for name in whole})
         return pa.table([arrays[name] for name in columns], names=list(columns))
 
-    def row_groups(self, groups: Sequence[int], columns: Sequence[str]) -> Any:
+    def read_groups(self, groups: Sequence[int], columns: Sequence[str]) -> Any:
         """Return flat columns of row groups as an Arrow table, fetched at once where nothing else is in between.
 
         :raises KeyError: for a column that is not there.
