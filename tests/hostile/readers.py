@@ -19,6 +19,7 @@ from airflow_provider_index.maintenance import report
 from airflow_provider_index.operators.windows import EndExpiredWindowsOperator
 from airflow_provider_index.triggers import events
 from airflow_provider_index.triggers import timeline as waiting
+from airflow_provider_index.triggers.polling import load_watched
 from airflow_provider_index.ui import details, overview
 from airflow_provider_index.ui.tables import Lake, Readers, TableName
 from spark_apps.datasource import IndexedDataSource
@@ -102,7 +103,7 @@ _ARGUMENTS = {"after": -1, "epoch": 0, "silent_seconds": 60.0, "index": "by_id",
 
 def look_as_triggers_do(store: Store) -> None:
     """What the poller does in a round: open, refresh, and one look of each kind of trigger that waits."""
-    timeline = waiting._load(store)
+    timeline = load_watched(store)
     waiting._refresh(timeline)
     refused: list[LakeIndexError] = []
     for kind in trigger_classes():
