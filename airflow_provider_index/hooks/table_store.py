@@ -63,18 +63,23 @@ class TableStoreHook(BaseHook):
         :raises InvalidInput: if a connection that was asked for does not exist.
         """
         if self._extra is None:
-            try:
-                self._extra = dict(self.get_connection(self.table_conn_id).extra_dejson)
-            except Exception as error:
-                if not connection_missing(error):
-                    raise
-                if self.table_conn_id != self.default_conn_name:
-                    raise InvalidInput(
-                        f"There is no Airflow connection {self.table_conn_id!r}.",
-                        hint="Create it with type 'index_table_store', or correct table_conn_id.",
-                    ) from error
-                self._extra = {}
+            connection = self._found(self.table_conn_id)
+            if connection is None and self.table_conn_id != self.default_conn_name:
+                raise InvalidInput(
+                    f"There is no Airflow connection {self.table_conn_id!r}.",
+                    hint="Create it with type 'index_table_store', or correct table_conn_id.",
+                )
+            self._extra = {} if connection is None else dict(connection.extra_dejson)
         return self._extra
+
+    def _found(self, conn_id: str) -> Any:
+        """Return a connection; ``None`` if there is none of that id."""
+        try:
+            return self.get_connection(conn_id)
+        except Exception as error:
+            if not connection_missing(error):
+                raise
+            return None
 
     @property
     def warehouse(self) -> str | None:
@@ -138,15 +143,12 @@ class TableStoreHook(BaseHook):
         from airflow_provider_index.runners.settings import SparkSettings
 
         conn_id = spark_conn_id or self.extra.get("spark_conn_id") or DEFAULT_SPARK_CONN_ID
-        try:
-            connection = self.get_connection(conn_id)
-        except Exception as error:
-            if not connection_missing(error):
-                raise
+        connection = self._found(conn_id)
+        if connection is None:
             raise InvalidInput(
                 f"There is no Airflow connection {conn_id!r}, which says where Spark is.",
                 hint="Create it with type 'spark' and the master as its host, for instance local[4].",
-            ) from error
+            )
         settings = SparkSettings.from_connection(connection)
         mask_all({"secrets": settings.secrets()})
         return settings

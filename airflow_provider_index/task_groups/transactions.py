@@ -18,7 +18,7 @@ from airflow_provider_index.operators.transactions import (
     CommitTransactionOperator,
     RollBackTransactionOperator,
 )
-from airflow_provider_index.task_groups.windows import tasks_of
+from airflow_provider_index.task_groups.windows import put_between
 from spark_apps.storage.errors import InvalidInput
 
 
@@ -92,13 +92,7 @@ def index_transaction(
         begun >> committed >> rolled_back
         before = set(group.children)
         yield IndexTransaction(begun.output, group, begun, committed, rolled_back)
-        work = [task for name, child in group.children.items() if name not in before for task in tasks_of(child)]
-        inside = {task.task_id: task for task in work}
-        for task in work:
-            if not inside.keys() & task.upstream_task_ids:
-                begun >> task
-            if not inside.keys() & task.downstream_task_ids:
-                task >> committed
+        work = put_between(begun, committed, group, before)
         made = _make_stages(work, begun, table)
         begun.stages = list(dict.fromkeys([*named, *made]))
         if not begun.stages:
@@ -135,7 +129,9 @@ def _make_stages(work: Sequence[Any], begun: BeginTransactionOperator, table: st
         if task.stageable == "after" and not task.after:
             upstream = task.get_flat_relative_ids(upstream=True)
             task.after = [name for task_id, name in names.items() if task_id in upstream]
-    return _in_order(work, names)
+    upstream = {task.task_id: task.get_flat_relative_ids(upstream=True) for task in work}
+    depth = {task_id: sum(other in upstream[task_id] for other in names) for task_id in names}
+    return [names[task_id] for task_id in sorted(names, key=lambda task_id: depth[task_id])]
 
 
 def _check_known(whose: str, name: str, given: Any) -> None:
@@ -144,9 +140,3 @@ def _check_known(whose: str, name: str, given: Any) -> None:
             f"{name} of {whose!r} is known only when the task runs: {given!r}.",
             hint="A transaction lists its stages when the DAG is parsed; give a plain value there.",
         )
-
-
-def _in_order(work: Sequence[Any], names: dict[str, str]) -> list[str]:
-    upstream = {task.task_id: task.get_flat_relative_ids(upstream=True) for task in work}
-    depth = {task_id: sum(other in upstream[task_id] for other in names) for task_id in names}
-    return [names[task_id] for task_id in sorted(names, key=lambda task_id: depth[task_id])]

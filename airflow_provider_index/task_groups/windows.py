@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -100,17 +100,23 @@ def stop_write_window(
         opened >> drained >> close
         before = set(group.children)
         yield StopWriteWindow(epoch, group, opened, drained, close)
-        work = [child for name, child in group.children.items() if name not in before]
-        inside = {task.task_id for child in work for task in tasks_of(child)}
-        for child in work:
-            # Only the first waits for the writers and only the last is waited for: the rest is in between.
-            for task in tasks_of(child):
-                if not inside & task.upstream_task_ids:
-                    drained >> task
-                if not inside & task.downstream_task_ids:
-                    task >> close
+        put_between(drained, close, group, before)
 
 
-def tasks_of(child: Any) -> list[Any]:
-    """Return a task, or all tasks of a group."""
-    return list(child.iter_tasks()) if isinstance(child, TaskGroup) else [child]
+def put_between(first: Any, last: Any, group: TaskGroup, before: Collection[str]) -> list[Any]:
+    """Put the tasks that a group got meanwhile between two others, and return them.
+
+    Only those that wait for none of them wait for ``first``, and ``last`` waits only for those that none of them waits
+    for: the rest is in between.
+
+    :param before: ids of the children that the group had before.
+    """
+    made = [child for name, child in group.children.items() if name not in before]
+    tasks = [task for child in made for task in (child.iter_tasks() if isinstance(child, TaskGroup) else [child])]
+    inside = {task.task_id for task in tasks}
+    for task in tasks:
+        if not inside & task.upstream_task_ids:
+            first >> task
+        if not inside & task.downstream_task_ids:
+            task >> last
+    return tasks
