@@ -76,21 +76,26 @@ class Refused(Exception):
 
 
 _OPENINGS = {"'": "A quotation", '"': "A quotation", "`": "A quoted name", "/*": "A comment"}
+_OPENING = tuple(_OPENINGS)
 
 
 def tokens_of(script: str) -> Iterator[list[Token]]:
-    """Yield the tokens of each statement of a script that is not empty, without comments, and its end."""
+    """Yield the tokens of each statement of a script that is not empty, without comments, and its end.
+
+    What opens a quotation or comment that nothing closes is the last token: no statement can be read beyond it.
+    """
     tokens: list[Token] = []
     for match in LEXEMES.finditer(script):
-        text, kind = match[0], match.lastgroup or "SIGN"
+        text, kind, start = match[0], match.lastgroup, match.start()
         if kind == "SIGN" and text == ";":
             if tokens:
-                yield [*tokens, Token("END", ";", match.start())]
+                yield [*tokens, Token("END", text, start)]
             tokens = []
-        elif kind != "SKIPPED":
-            # What is closed is no sign.
-            opens = kind == "SIGN" and script.startswith(tuple(_OPENINGS), match.start())
-            tokens.append(Token("UNCLOSED" if opens else kind, text, match.start()))
+        elif kind == "SIGN" and script.startswith(_OPENING, start):  # what is closed is no sign
+            yield [*tokens, Token("UNCLOSED", text, start), Token("END", "", len(script))]
+            return
+        elif kind is not None and kind != "SKIPPED":
+            tokens.append(Token(kind, text, start))
     if tokens:
         yield [*tokens, Token("END", "", tokens[-1].end)]
 

@@ -81,6 +81,7 @@ STATEMENTS = [
     "",
     "CALL partition_bucket_index_manager(" + "x=>1," * N + ")",
     "CREATE INDEX i ON t (c) USING record OPTIONS ('a'='" + "'" * N,
+    "DROP TABLE t " + "'\\" * 20_000,
 ]
 
 
