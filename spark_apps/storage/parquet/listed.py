@@ -23,7 +23,7 @@ from spark_apps.storage.parquet.files import (
     read_columns,
 )
 from spark_apps.storage.parquet.headers import open_bounded
-from spark_apps.storage.parquet.page_index import PageIndex
+from spark_apps.storage.parquet.page_index import PageIndex, take
 from spark_apps.storage.parquet.pages import Chunk, Page
 from spark_apps.storage.parquet.seals import check_footer
 from spark_apps.storage.parquet.statistics import flat_columns
@@ -186,7 +186,7 @@ class OpenedFile:
         arrays = self.footer.pages.read(self.source, group, columns, rows)
         whole = [name for name in columns if name not in arrays]
         if whole:
-            table = self.reader.read_row_group(group, columns=whole, use_threads=threads).take(rows)
+            table = take(self.reader.read_row_group(group, columns=whole, use_threads=threads), rows)
             arrays.update({name: table.column(name) for name in whole})
         return pa.table([arrays[name] for name in columns], names=list(columns))
 

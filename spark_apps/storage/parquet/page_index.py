@@ -197,7 +197,7 @@ class PageIndex:
             pages, numbers = located[name]
             starts, lengths = pages.starts[numbers], (pages.ends - pages.starts)[numbers]
             shifts = np.cumsum(lengths) - lengths - starts
-            read[name] = values.take(rows + shifts[np.searchsorted(starts, rows, "right") - 1])
+            read[name] = take(values, rows + shifts[np.searchsorted(starts, rows, "right") - 1])
         return read
 
     def _fetch(self, source: RangedFile, spans: Sequence[tuple[int, int]], wanted: int) -> None:
@@ -265,6 +265,16 @@ _COLUMN_TYPES = {
     1: TO_I32, 2: to_list(TO_I32), 3: to_list(TO_BINARY), 4: TO_I32, 5: TO_I64, 6: TO_I64, 7: TO_I64, 9: TO_I64,
     11: TO_I64,
 }  # fmt: skip
+
+
+def take(values: Any, positions: Any) -> Any:
+    """Return some rows of an Arrow column or table; those that follow each other are not copied.
+
+    :param positions: of the rows, as a numpy array, ascending, each once.
+    """
+    if len(positions) and positions[-1] - positions[0] + 1 == len(positions):
+        return values.slice(int(positions[0]), len(positions))
+    return values.take(positions)
 
 
 def _element(data: bytes, position: int) -> tuple[tuple[dict[int, Any], bytes], int]:
