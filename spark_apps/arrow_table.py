@@ -526,8 +526,5 @@ def _predicate_of_keys(snapshot: Snapshot, keys: Any) -> Predicate | None:
 def _as_compared(tree: Tree, keys: Any) -> WantedKeys:
     """Return the keys of an Arrow table in the form in which they are compared, each column in one piece."""
     kinds = kinds_of(tree, tree.key)
-    columns = {
-        name: normalize_column(keys.column(name).combine_chunks(), kind)
-        for name, kind in zip(tree.key, kinds, strict=True)
-    }
+    columns = {name: normalize_column(keys.column(name), kind) for name, kind in zip(tree.key, kinds, strict=True)}
     return WantedKeys(columns, kinds)

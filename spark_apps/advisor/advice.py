@@ -235,7 +235,11 @@ class _Advising:
                     counted(len(self._sample.groups), "file group"), f"{self._sample.of:,}")  # fmt: skip
         self._priced = [*self._there()]
         for number, definition in enumerate(definitions, 1):
-            self._priced.append(self._new(definition))
+            try:
+                self._priced.append(self._new(definition))
+            except InvalidInput as error:  # a kind of another package, whose code makes no files in memory
+                logger.info("Advice: %s of kind %s is not tried: %s", definition.name, definition.kind, error)
+                continue
             what, held = f"{definition.kind} on {', '.join(definition.columns)}", size(self._priced[-1].bytes)
             logger.info("Advice: %d of %d tried: %s would hold about %s.", number, len(definitions), what, held)
         self._pricing = Pricing(snapshot, questions.all, self._priced, self._sample)

@@ -8,7 +8,7 @@ from typing import Any
 
 from spark_apps.advisor.questions import Question, Questions
 from spark_apps.indexes.ranges import NOTHING
-from spark_apps.indexes.registry import available
+from spark_apps.indexes.registry import available, others
 from spark_apps.indexes.skipping.definition import shown_part
 from spark_apps.layout.hashing import can_bound
 from spark_apps.layout.types import ColumnType, parse_type
@@ -48,6 +48,7 @@ class _Candidates:
         self._questions = questions
         self._types = {field.name: parse_type(field.type) for field in snapshot.table.fields}
         self._partitions = frozenset(snapshot.table.partition_by) if snapshot.table.source is None else frozenset()
+        self._others = others()
         self._weights: dict[tuple[Any, ...], float] = {}
         self._parts: dict[str, float] = {}
         self._covering: dict[tuple[str, str], dict[str, float]] = {}
@@ -69,6 +70,9 @@ class _Candidates:
             self._part(f"bloom({_shown(name)})", weight)
         for name in (*equal, *bounded):
             self._part(f"minmax({_shown(name)})", weight)
+        for kind, handler in self._others.items():
+            for columns in handler.proposed(self._snapshot.table, equal, bounded):
+                self._add(kind, tuple(columns), weight=weight)
         for name in texts:
             self._part(f"ngrams({_shown(name)})", weight)
         self._of_expressions(question.predicate, weight)

@@ -16,12 +16,13 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from dataclasses import replace as replaced
 from itertools import pairwise
-from typing import Any
+from typing import Any, cast
 
 from spark_apps.actions.indexing import CreateIndex
 from spark_apps.advisor.in_memory import (
     CoveringFile,
     FilesInMemory,
+    Staging,
     WithFiles,
     block_entries,
     block_files,
@@ -40,6 +41,7 @@ from spark_apps.indexes.block.compact import CompactHandler
 from spark_apps.indexes.covering.covering import CoveringHandler
 from spark_apps.indexes.covering.definition import LAYOUT, hash_of, held_columns
 from spark_apps.indexes.covering.scan import RowGroupRanges, matching_fraction
+from spark_apps.indexes.file_kinds import FileKind
 from spark_apps.indexes.handler import (
     Candidates,
     CannotPrune,
@@ -71,9 +73,9 @@ from spark_apps.query.planning import ParsedPredicateProbe, ReadPlan, Shuffle, p
 from spark_apps.query.predicates import Predicate, of_columns
 from spark_apps.storage.errors import InvalidInput, UnsupportedSource
 from spark_apps.storage.parquet.files import read_footer
-from spark_apps.storage.store import WHOLE_BYTES
+from spark_apps.storage.store import WHOLE_BYTES, ObjectStore
 from spark_apps.timeline.files import DataFile, GroupKey, lowest_plain_file
-from spark_apps.timeline.model import DATA_TREE, IndexDefinition
+from spark_apps.timeline.model import DATA_TREE, AddFile, IndexDefinition
 from spark_apps.timeline.state import IndexEntry
 
 logger = logging.getLogger(__name__)
@@ -121,10 +123,12 @@ def definition_of(snapshot: Snapshot, given: Mapping[str, Any], number: int = 1)
         str(given.get("name") or f"hypothetical_{number}"), given["kind"], given.get("columns") or (),
         given.get("included"), properties=properties,
     )  # fmt: skip
-    if find(action.kind).kind not in _TRIED:
+    handler = find(action.kind)
+    if handler.kind not in _TRIED and not isinstance(handler, FileKind):
         raise InvalidInput(
-            f"What an index of kind {action.kind!r} would spare cannot be told before it is there.",
-            hint=f"Kinds that can be tried: {', '.join(_TRIED)}.",
+            f"What an index of kind {action.kind!r} would save is not known before it is built.",
+            hint=f"Kinds that can be tried: {', '.join(_TRIED)}, and others that are made from "
+            "spark_apps.indexes.file_kinds.FileKind.",
         )
     try:
         action.validate(snapshot)
@@ -134,7 +138,6 @@ def definition_of(snapshot: Snapshot, given: Mapping[str, Any], number: int = 1)
             f"The index {action.name!r} keeps values of an expression, whose type only Spark can tell.",
             hint="Ask IndexedTable.load(spark, …).explain, or name columns alone.",
         ) from error
-    handler = find(definition.kind)
     if not handler.follows_files and handler.expressions(snapshot.table, definition):
         raise InvalidInput(
             f"What the index {action.name!r} over an expression would spare cannot be told before it is there.",
@@ -170,25 +173,28 @@ def trial_of(snapshot: Snapshot, definition: IndexDefinition, sample: Sample) ->
     """Return an index as it is tried over a sample."""
     context, handler = IndexContext(snapshot, definition, ""), find(definition.kind)
     build = handler.priced(context, handler.plan(context))
-    if isinstance(handler, SkippingHandler):
-        records, size = record_files(context, sample, len(snapshot.state.files(DATA_TREE)))
+    if isinstance(handler, FileKind) and (handler.kind not in _TRIED or isinstance(handler, SkippingHandler)):
+        of_table = len(snapshot.state.files(DATA_TREE))
+        skips = isinstance(handler, SkippingHandler)  # whose records are made without Spark
+        made, size = record_files(context, sample, of_table) if skips else _staged_in_memory(context, handler, sample)
         build = replaced(build, estimated_bytes=size)
-        return Trial(definition, build, _TriedSkipping(definition, build.estimated_bytes, sample, records), records)
+        return Trial(definition, build, _TriedFiles.of(handler, definition, size, sample, made), made)
     if isinstance(handler, CoveringHandler):
         files = _covering_files(context, sample, build.estimated_bytes)
         build = replaced(build, estimated_bytes=round(sum(file.bytes for file in files)))
         return Trial(definition, build, _TriedCovering(definition, build.estimated_bytes, sample, files))
     assert isinstance(handler, (EntryHandler, CompactHandler))
-    made = _files_of(context, handler, sample) if sample.small else None
+    in_memory = _files_of(context, handler, sample) if sample.small else None
     group, files_there = _PACKED_GROUP_BYTES, definition.shards
-    if made is not None:
-        build = replaced(build, estimated_bytes=made.bytes)
+    if in_memory is not None:
+        build = replaced(build, estimated_bytes=in_memory.bytes)
     else:
         about = _packed_entries(context, handler, sample)
         if about is not None:
             build, group, files_there = replaced(build, estimated_bytes=about[0]), about[1], about[2]
-    tried = _TRIED_ENTRIES[definition.kind](definition, build.estimated_bytes, sample, group, files_there, made)
-    return Trial(definition, build, tried, made)
+    entries_tried = _TRIED_ENTRIES[handler.kind]
+    tried = entries_tried(definition, build.estimated_bytes, sample, group, files_there, in_memory)
+    return Trial(definition, build, tried, in_memory)
 
 
 def _files_of(context: IndexContext, handler: EntryHandler | CompactHandler, sample: Sample) -> FilesInMemory | None:
@@ -202,6 +208,30 @@ def _files_of(context: IndexContext, handler: EntryHandler | CompactHandler, sam
     except pa.ArrowException as error:  # a type that Arrow does not sort or write
         logger.info("What %s would hold is estimated: %s", context.definition.name, error)
         return None
+
+
+def _staged_in_memory(context: IndexContext, handler: FileKind, sample: Sample) -> tuple[FilesInMemory, int]:
+    """Return the files that an index would have of the files of a sample, made by the code of its kind.
+
+    And about how many bytes those of all files of the table would have.
+
+    :raises InvalidInput: if they cannot be made in memory.
+    """
+    snapshot, of_sample = context.snapshot, {file.lineage for _, file, _, _ in sample.files}
+    folder = f"_index/hypothetical/{context.definition.tree}/{snapshot.state.version}"
+    staging = Staging(snapshot.store, folder)
+    trying = IndexContext(replaced(snapshot, store=cast(ObjectStore, staging)), context.definition, folder)
+    files = [file for file in handler.coverable(snapshot) if file.lineage in of_sample]
+    try:
+        actions, _ = handler.indexed(trying, files)
+    except (NeedsSpark, UnsupportedSource) as error:
+        raise InvalidInput(
+            f"What the index {context.definition.name!r} of kind {handler.kind!r} would keep is not known: {error}",
+            hint="Ask in a Spark session; a kind that can be tried stages its files by the store.",
+        ) from error
+    staged = (DataFile.of(action, snapshot.state.version) for action in actions if isinstance(action, AddFile))
+    made = FilesInMemory(tuple(staged), staging.staged)
+    return made, made.bytes * sample.of // max(len(sample.groups), 1)
 
 
 def _covering_files(context: IndexContext, sample: Sample, size: int) -> list[CoveringFile]:
@@ -602,17 +632,28 @@ class _TriedCompact(_TriedInFiles, CompactHandler):
         return Candidates(frozenset(groups), None, files, fetched, blocks)
 
 
-class _TriedSkipping(Tried, SkippingHandler):
-    """:param records: of the files of the sample."""
+class _TriedFiles(Tried):
+    """A kind whose own code looks into the files that it would have of a sample."""
 
-    def __init__(self, definition: IndexDefinition, size: int, sample: Sample, records: FilesInMemory) -> None:
-        super().__init__(definition, size, sample)
-        self._records = records
+    kind_tried: IndexHandler
+    made: FilesInMemory
+
+    @classmethod
+    def of(
+        cls, handler: IndexHandler, definition: IndexDefinition, size: int, sample: Sample, made: FilesInMemory
+    ) -> _TriedFiles:
+        """Return a kind that is asked as another one is, but for what it leaves of file groups.
+
+        :param handler: of the kind. :param made: files of the index, with what it keeps of the sample.
+        """
+        tried: _TriedFiles = type(f"Tried{type(handler).__name__}", (cls, type(handler)), {})(definition, size, sample)
+        tried.kind_tried, tried.made = handler, made
+        return tried
 
     def prune(self, context: IndexContext, probe: PredicateProbe) -> Candidates | CannotPrune:
         if self._sample.seen < 1.0:
             return CannotPrune("its file groups are too large to be tried in memory", "no_gain")
-        found = SkippingHandler.prune(self, context, probe)
+        found = self.kind_tried.prune(context, probe)
         if self._sample.whole or isinstance(found, CannotPrune):
             return found
         groups, _ = self._extended(context, found.groups & self._sample.groups)
@@ -621,7 +662,7 @@ class _TriedSkipping(Tried, SkippingHandler):
 
     @property
     def _times(self) -> float:
-        return self._size / max(self._records.bytes, 1)
+        return self._size / max(self.made.bytes, 1)
 
 
 def _sampled_covering(context: IndexContext, sample: Sample, size: int) -> list[CoveringFile]:

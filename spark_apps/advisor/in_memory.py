@@ -32,6 +32,8 @@ from spark_apps.mergetree.blocks import BLOCK, BlockFile, column_bytes
 from spark_apps.mergetree.schema import column_types
 from spark_apps.mergetree.tree import GROUP_ID, Snapshot, Tree
 from spark_apps.mergetree.write_here import order_of
+from spark_apps.storage.arrow_keys import in_one_piece
+from spark_apps.storage.errors import UnsupportedSource
 from spark_apps.storage.parquet.files import group_rows, read_footer
 from spark_apps.storage.parquet.seals import seal
 from spark_apps.storage.store import ObjectStore, RangedFile
@@ -69,10 +71,34 @@ class WithFiles:
         body = self._bodies.get(key)
         return self._store.get_range(key, start, end) if body is None else body[start:end]
 
+    def get(self, key: str, most: int | None = None) -> bytes:
+        body = self._bodies.get(key)
+        return self._store.get(key, most) if body is None else body
+
     @classmethod
     def of(cls, store: ObjectStore, bodies: Mapping[str, bytes]) -> ObjectStore:
         """Return a store with some files more; itself where there are none."""
         return cast(ObjectStore, cls(store, bodies)) if bodies else store
+
+
+class Staging(WithFiles):
+    """A store that keeps in memory what is put into it, for the code of a kind whose index is tried.
+
+    :param folder: key of the folder that the kind stages its files in.
+    """
+
+    def __init__(self, store: ObjectStore, folder: str) -> None:
+        self.staged: dict[str, bytes] = {}
+        super().__init__(store, self.staged)
+        self._folder = folder
+
+    def put(self, key: str, data: bytes) -> None:
+        self.staged[key] = bytes(data)
+
+    def spark_path(self, key: str = "") -> str:
+        if key.startswith(self._folder):
+            raise UnsupportedSource("Files that Spark writes are not made in memory.", hint="Stage files by put().")
+        return self._store.spark_path(key)
 
 
 # --- indexes of keys and of blocks ------------------------------------------------------------------------------------
@@ -293,7 +319,7 @@ def _with_bounds(definition: IndexDefinition, rows: Any, kind: Any) -> IndexDefi
 
     values = rows.column(definition.columns[0]).drop_null()
     some = values.take(pa.array(np.arange(0, len(values), max(1, len(values) // _BOUND_VALUES))))
-    bounds = between_bounds(list(python_values(_whole(some))), kind, definition.shards)
+    bounds = between_bounds(list(python_values(in_one_piece(some))), kind, definition.shards)
     return replace(definition, properties={**definition.properties, BOUNDS: bounds})
 
 
@@ -310,7 +336,7 @@ def _buckets(tree: Tree, rows: Any, count: int) -> Any | None:
     keys = rows.select(list(tree.hash_fields))
     if len(tree.hash_fields) > 1:
         return None if len(rows) > _MOST_KEYS else buckets_of_keys(tree, keys, count)
-    encoded = _whole(keys.column(0)).dictionary_encode(null_encoding="encode")
+    encoded = in_one_piece(keys.column(0)).dictionary_encode(null_encoding="encode")
     if len(encoded.dictionary) > _MOST_KEYS and tree.hash_function != DEFAULT_HASH:
         return None
     found = buckets_of_keys(tree, pa.table([encoded.dictionary], names=list(tree.hash_fields)), count)
@@ -327,13 +353,6 @@ def rows_by_bucket(tree: Tree, rows: Any, count: int) -> dict[int, Any] | None:
         return None
     order = np.argsort(buckets, kind="stable")
     return _split(rows.take(pa.array(order)), buckets[order])
-
-
-def _whole(column: Any) -> Any:
-    """Return a column in one piece."""
-    import pyarrow as pa
-
-    return pa.concat_arrays(column.chunks) if column.num_chunks else pa.array([], column.type)
 
 
 def _split(rows: Any, buckets: Any) -> dict[int, Any]:

@@ -15,12 +15,11 @@ from spark_apps.advisor.in_memory import FilesInMemory
 from spark_apps.advisor.sample import Sample
 from spark_apps.engine.pyspark_names import spark_errors
 from spark_apps.indexes.handler import IndexContext
-from spark_apps.indexes.skipping.collecting_here import Found, collect_of_rows
+from spark_apps.indexes.skipping.collecting import collect_of_rows
 from spark_apps.indexes.skipping.definition import Part, Settings, parts_of, settings_of
 from spark_apps.indexes.skipping.records import Known, written
 from spark_apps.indexes.skipping.row_groups import divide
 from spark_apps.indexes.skipping.skipping import RECORDS, bounded
-from spark_apps.indexes.skipping.summaries import NotKnownHere
 from spark_apps.indexes.stamps import stamp_of
 from spark_apps.timeline.files import DataFile
 
@@ -42,15 +41,15 @@ def record_files(context: IndexContext, sample: Sample, files_of_table: int) -> 
     expressions = [part.expression for part in found]
     stamp = stamp_of(snapshot.spark, expressions) if any(one.stamped for one in expressions) else {}
 
-    def joined(each: Sequence[tuple[int, Found]], lineage: int, rows: int, groups: tuple[Known, ...] = ()) -> Known:
-        filters = {(at, kind): bits for at, one in each for (_, kind), bits in one.arrays().items()}
+    def joined(each: Sequence[tuple[int, Known]], lineage: int, rows: int, groups: tuple[Known, ...] = ()) -> Known:
+        filters = {(at, kind): bits for at, one in each for (_, kind), bits in one.filters.items()}
         return Known(lineage, rows, stamp, tuple(one.columns[0] for _, one in each), filters, groups)
 
     known = []
     for at, (_, file, start, end) in enumerate(sample.files):
         each = [(number, of_files[at]) for number, of_files in enumerate(found.values())]
         groups = tuple(
-            joined([(number, one.row_groups[unit]) for number, one in each], file.lineage, described.rows)  # type: ignore[misc]
+            joined([(number, one.row_groups[unit]) for number, one in each], file.lineage, described.rows)
             for unit, described in enumerate(units.get(file.lineage, ()) if each else ())
         )
         whole = joined(each, file.lineage, end - start, groups)
@@ -83,7 +82,7 @@ def _units(context: IndexContext, sample: Sample, files: Sequence[DataFile]) -> 
 
 def _found(
     context: IndexContext, sample: Sample, part: Part, settings: Settings, units: Mapping[int, Sequence[DataFile]]
-) -> list[Found] | None:
+) -> list[Known] | None:
     """Return what is found of a part in the files of a sample; ``None`` where it is not known here."""
     import pyarrow as pa
 
@@ -94,7 +93,7 @@ def _found(
             files = [(file, sample.rows.slice(start, end - start)) for _, file, start, end in sample.files]
             try:
                 sample.found[key] = collect_of_rows(context.snapshot, part, settings, files, units)
-            except spark_errors(NotKnownHere, pa.ArrowException) as error:
+            except spark_errors(pa.ArrowException) as error:
                 logger.info("What %s would tell is not known: %s", part.expression.shown, error)
-    found: list[Found] | None = sample.found[key]
+    found: list[Known] | None = sample.found[key]
     return found

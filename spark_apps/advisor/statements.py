@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from spark_apps.indexes.handler import IndexHandler
-from spark_apps.indexes.registry import find
+from spark_apps.indexes.registry import available
 from spark_apps.mergetree.schema import quote
 from spark_apps.timeline.model import IndexDefinition
 
@@ -16,10 +15,14 @@ def create_statement(uri: str, definition: IndexDefinition) -> str:
 
     :param uri: of the table.
     """
-    handler: IndexHandler = find(definition.kind)
+    handler = available(definition.kind)
     # The parts of a skipping index are in the text that the grammar reads already.
-    columns = definition.columns if handler.follows_files else tuple(map(quote, definition.columns))
-    parts = [f"CREATE INDEX {quote(definition.name)} ON {quote(uri)} USING {definition.kind} ({', '.join(columns)})"]
+    in_parts = handler is not None and handler.follows_files
+    columns = definition.columns if in_parts else tuple(map(quote, definition.columns))
+    kind = f"AS {_text(definition.kind)}" if "." in definition.kind else f"USING {definition.kind}"
+    on = f"CREATE INDEX {quote(definition.name)} ON {quote(uri)}"
+    # A class is named behind the columns, a kind before them.
+    parts = [f"{on} ({', '.join(columns)}) {kind}" if "." in definition.kind else f"{on} {kind} ({', '.join(columns)})"]
     if definition.included:
         parts.append(f"INCLUDE ({', '.join(map(quote, definition.included))})")
     properties = {name: definition.properties[name] for name in _WRITTEN if name in definition.properties}

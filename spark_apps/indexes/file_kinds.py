@@ -207,7 +207,7 @@ class FileKind(IndexHandler):
         """Stage what the index keeps of all data files, in place of what it has; one commit swaps them."""
         files, old = self.coverable(context.snapshot), own_files(context) if anew else []
         context = changed(context, definition=self.redefined(context, files, anew))
-        actions, metrics = self._indexed(context, files)
+        actions, metrics = self.indexed(context, files)
         return self._work(context, [*_removed(old), *_changed_definition(context), *actions], metrics)
 
     def _catch_up(self, context: IndexContext, partitions: Sequence[str] | None, *, again: bool) -> IndexWork:
@@ -233,15 +233,18 @@ class FileKind(IndexHandler):
         rest = self.without(kept_folder, out) if out or definition else None
         if rest is None and out:
             return self._anew(context, anew=True)
-        actions, metrics = self._indexed(context, new, partitions)
+        actions, metrics = self.indexed(context, new, partitions)
         if rest is not None:
             actions += self._swapped(kept_folder, rest)
         return self._work(context, [*definition, *actions], {**metrics, "removed_files": len(out)})
 
-    def _indexed(
+    def indexed(
         self, context: IndexContext, files: Sequence[DataFile], partitions: Sequence[str] | None = None
     ) -> tuple[list[AnyAction], Mapping[str, Any]]:
-        """Stage what the index keeps of data files, and what says that it covers them."""
+        """Stage what the index keeps of data files, and what says that it covers them.
+
+        :returns: the actions, and figures for the receipt.
+        """
         version = context.snapshot.state.version
         cover = MarkCovered(context.definition.tree, version, None if partitions is None else tuple(partitions))
         if not files:
@@ -300,7 +303,7 @@ class FileKind(IndexHandler):
         if isinstance(answer, CannotPrune):
             return answer
         known = unknown = 0
-        told: dict[int, Blocks] = {}
+        blocks_left: dict[int, Blocks] = {}
 
         def may_match(file: DataFile) -> bool:
             nonlocal known, unknown
@@ -311,7 +314,7 @@ class FileKind(IndexHandler):
             known += 1
             if isinstance(found, bool):
                 return found
-            told[file.lineage] = found
+            blocks_left[file.lineage] = found
             return bool(found.numbers)
 
         # What a delta replaces or deletes can only go: the rows of a group are among those of its files.
@@ -323,7 +326,7 @@ class FileKind(IndexHandler):
             file.lineage: some
             for members in left.values()
             for file in _read_by_blocks(context.table, members)
-            if (some := told.get(file.lineage)) is not None and len(some.numbers) < some.of
+            if (some := blocks_left.get(file.lineage)) is not None and len(some.numbers) < some.of
         }
         if len(left) == len(groups) and groups and not blocks:
             return CannotPrune(f"it rules out none of the {known:,} files that it tells of", "no_gain")

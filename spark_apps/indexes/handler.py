@@ -513,6 +513,15 @@ class IndexHandler(ABC):
             hint="Leave 'included' and 'schema' out.",
         )
 
+    def proposed(
+        self, table: TableDefinition, equal: Sequence[str], bounded: Sequence[str]
+    ) -> Sequence[tuple[str, ...]]:
+        """Return the columns of each index of this kind that may serve a query, for advice to try.
+
+        :param equal: columns of which the query allows some values. :param bounded: those of which it allows a range.
+        """
+        return ()
+
     def tree(self, table: TableDefinition, definition: IndexDefinition) -> Tree | None:
         """Return the merge tree of the entries, or ``None`` if they are not kept in one."""
         return None

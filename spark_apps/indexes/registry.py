@@ -70,6 +70,12 @@ def available(kind: str) -> IndexHandler | None:
         return None
 
 
+def others() -> dict[str, IndexHandler]:
+    """Return the kinds that other packages bring and that this process has the code of, by their names."""
+    found = {name: available(name) for name in _KINDS.others()}
+    return {name: handler for name, handler in found.items() if handler is not None}
+
+
 def held_by(table: TableDefinition, definition: IndexDefinition) -> tuple[str, ...]:
     """Return the columns that an index may hold values of."""
     handler = available(definition.kind)

@@ -60,6 +60,14 @@ class Plugins(Generic[T]):
         """Allow the classes of these dotted paths (``package.module.Class``) to be loaded in this process."""
         self._allowed.update(classes)
 
+    def others(self) -> list[str]:
+        """Return the names that stand for plugins which this package does not bring."""
+        offered = {point.name for point in entry_points(group=self.group)}
+        return sorted({*self._loaded, *offered, *self._allowed, *self._listed()} - self._built_in.keys())
+
+    def _listed(self) -> set[str]:
+        return {part.strip() for part in os.environ.get(self.variable, "").split(",")} - {""}
+
     def find(self, name: str) -> T:
         """Return the plugin of this name.
 
@@ -78,7 +86,7 @@ class Plugins(Generic[T]):
         offered = {point.name: point for point in entry_points(group=self.group)}
         if name in offered:
             return self._instance(name, offered[name])
-        listed = {part.strip() for part in os.environ.get(self.variable, "").split(",")}
+        listed = self._listed()
         if "." in name and name in self._allowed | listed:
             module, _, attribute = name.rpartition(".")
             return self._instance(name, EntryPoint(name, f"{module}:{attribute}", self.group))

@@ -13,6 +13,7 @@ from typing import Any
 from spark_apps.indexes.ranges import python_values, value_of
 from spark_apps.layout.types import ColumnType, arrow_type, normalize, parse_type
 from spark_apps.query.predicates import And, Comparison, Fixed, In, IsNull, Not, Opaque, Or, Predicate, outcomes
+from spark_apps.storage.arrow_keys import in_one_piece
 from spark_apps.storage.errors import InvalidSchema
 
 _COMPARED = ("string", "binary", "boolean", "date", "timestamp", "timestamp_ntz", "decimal")
@@ -87,9 +88,7 @@ class _Judge:
     def _by_value(self, node: Comparison | In, column: Any, kind: ColumnType) -> Any:
         import pyarrow as pa
 
-        encoded = (column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column).dictionary_encode(
-            null_encoding="encode"
-        )
+        encoded = in_one_piece(column).dictionary_encode(null_encoding="encode")
         each = []
         for value in python_values(encoded.dictionary):
             [outcome] = outcomes(node, {node.column: value_of(value, kind)})

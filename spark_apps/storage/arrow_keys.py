@@ -106,13 +106,25 @@ def _codes(rows: Any, keys: Any) -> tuple[Any, Any, int]:
     return codes(rows), codes(keys), len(distinct)
 
 
+def in_one_piece(values: Any) -> Any:
+    """Return an Arrow column as one array.
+
+    :param values: an array, or one in pieces.
+    """
+    import pyarrow as pa
+
+    if not isinstance(values, pa.ChunkedArray):
+        return values
+    whole = values.chunk(0) if values.num_chunks == 1 else values.combine_chunks()
+    return pa.concat_arrays(whole.chunks) if isinstance(whole, pa.ChunkedArray) else whole
+
+
 def _plain(values: Any) -> Any:
     """Return values in one piece, of a type that Arrow numbers (which is no dictionary), -0.0 as 0.0."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    if isinstance(values, pa.ChunkedArray):
-        values = values.combine_chunks()
+    values = in_one_piece(values)
     kind = values.type
     if pa.types.is_dictionary(kind):
         return values.cast(kind.value_type)

@@ -21,6 +21,7 @@ from typing import Any, Literal
 import msgspec
 import xxhash
 
+from spark_apps.storage.arrow_keys import in_one_piece
 from spark_apps.storage.documents import decode
 from spark_apps.storage.errors import LogDamaged
 from spark_apps.storage.parquet.files import group_rows, open_file
@@ -360,7 +361,7 @@ class Columns:
             return
         columns: list[Iterable[Any]] = []
         for name in NAMES:
-            column = _joined(part.column(name))
+            column = in_one_piece(part.column(name))
             if name in REPEATED:
                 values = column.dictionary.to_pylist()
                 columns.append([values[code] for code in _view(column.indices)])
@@ -413,7 +414,8 @@ class Columns:
             import pyarrow.compute as pc
 
             tree, partition, group = (
-                _joined(self._coded.column(name)).indices.cast(pa.int64()) for name in ("tree", "partition", "group")
+                in_one_piece(self._coded.column(name)).indices.cast(pa.int64())
+                for name in ("tree", "partition", "group")
             )
             partitions, groups = (_numbers([len(self._code_of(name))])[0] for name in ("partition", "group"))
             key = pc.add(pc.multiply(tree, partitions), partition)
@@ -454,20 +456,11 @@ def _ordered(keys: Any) -> tuple[memoryview, memoryview]:
     return _view(keys.take(order)), _view(order)
 
 
-def _joined(column: Any) -> Any:
-    """Return a column in one piece."""
-    import pyarrow as pa
-
-    whole = column.combine_chunks()
-    return whole.chunk(0) if isinstance(whole, pa.ChunkedArray) else whole
-
-
 def _view(values: Any) -> memoryview:
     """Return integers without nulls as Python sees them, without copying."""
     import pyarrow as pa
 
-    if isinstance(values, pa.ChunkedArray):
-        values = _joined(values)
+    values = in_one_piece(values)
     codes: dict[Any, Literal["Q", "q", "i"]] = {pa.uint64(): "Q", pa.int64(): "q", pa.int32(): "i"}
     whole = memoryview(values.buffers()[1]).cast(codes[values.type])
     return whole[values.offset : values.offset + len(values)]

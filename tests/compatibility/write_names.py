@@ -92,8 +92,7 @@ BY_POSITION = {"question", "probe", "told", "given_columns", *NOT_HELD}
 """What is handed over by position, so that its name is of no concern."""
 NOT_ON_DISK = (
     "airflow_provider_index.source_state._CurrentSnapshot",
-    "spark_apps.indexes.skipping.collecting_here.Facts",
-    "spark_apps.indexes.skipping.collecting_here.Found",
+    "spark_apps.indexes.skipping.collecting.Piece",
     "spark_apps.sources.delta_places._Action",  # of the log of a Delta table, whose names are Delta's
     "spark_apps.sources.delta_places._File",
     "spark_apps.sources.delta_places._Sidecar",

@@ -65,6 +65,7 @@ from spark_apps.mergetree.read import empty, read_files
 from spark_apps.mergetree.schema import check_partition_types, column, column_types, struct_type
 from spark_apps.mergetree.tree import GROUP_ID, LINEAGE, Snapshot, Tree
 from spark_apps.mergetree.write import stage_rows
+from spark_apps.storage.arrow_keys import in_one_piece
 from spark_apps.storage.errors import InvalidInput, InvalidSchema, StorageError, VerificationFailed
 from spark_apps.storage.parquet.files import column_chunk
 from spark_apps.storage.parquet.listed import ParquetFiles
@@ -400,9 +401,7 @@ def _encode(values: Any) -> tuple[Any, list[Any]]:
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    whole = values.combine_chunks() if isinstance(values, pa.ChunkedArray) else values
-    whole = pa.concat_arrays(whole.chunks) if isinstance(whole, pa.ChunkedArray) else whole
-    encoded = pc.dictionary_encode(whole, null_encoding="encode")
+    encoded = pc.dictionary_encode(in_one_piece(values), null_encoding="encode")
     return encoded.indices.cast(pa.int64()), python_values(encoded.dictionary)
 
 

@@ -17,7 +17,7 @@ from spark_apps.indexes.ranges import Range, python_values, value_of
 from spark_apps.layout.hashing import by_length
 from spark_apps.layout.types import ColumnType, arrow_type, parse_type
 from spark_apps.mergetree.tree import Tree
-from spark_apps.storage.arrow_keys import match_keys
+from spark_apps.storage.arrow_keys import in_one_piece, match_keys
 from spark_apps.storage.parquet.pages import Page
 
 SORTED_KINDS = {"string", "binary", "tinyint", "smallint", "int", "bigint", "date"}
@@ -56,8 +56,7 @@ def normalize_column(values: Any, kind: ColumnType) -> Any:
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    if isinstance(values, pa.ChunkedArray):
-        values = values.combine_chunks() if values.num_chunks != 1 else values.chunk(0)
+    values = in_one_piece(values)
     target = comparable_type(kind)
     values = values if values.type == target else values.cast(target)
     return pc.add(values, pa.scalar(0.0, target)) if kind.kind in ("float", "double") else values  # -0.0 equals 0.0

@@ -40,8 +40,8 @@ FilterKind = Literal["bloom", "ngrams"]
 WORDS = 4
 """Words of 64 bits in a block."""
 
-_BLOCK_BYTES = 8 * WORDS
-_BLOCK_BITS = 8 * _BLOCK_BYTES
+BLOCK_BYTES = 8 * WORDS
+_BLOCK_BITS = 8 * BLOCK_BYTES
 _BITS_A_VALUE = 8
 _PAGE_BYTES = 4096
 _CHECKSUM_BYTES = 8
@@ -122,7 +122,7 @@ class Section(msgspec.Struct, array_like=True, frozen=True):
     @property
     def stripe(self) -> int:
         """Bytes of one block of all filters."""
-        return len(self.files) * _BLOCK_BYTES
+        return len(self.files) * BLOCK_BYTES
 
     @property
     def bytes(self) -> int:
@@ -293,7 +293,7 @@ class Marks:
 
     @classmethod
     def of(cls, value: Any, kind: ColumnType) -> Marks:
-        """Return the marks of a value; :mod:`spark_apps.indexes.skipping.collecting` has the same in Spark."""
+        """Return the marks of a value; :mod:`spark_apps.indexes.skipping.summaries` has the same of many values."""
         first = spark_xxhash64([value], [kind])
         second = spark_xxhash64([first], [_BIGINT]) & (2**64 - 1)
         bits = [second >> 5 * number & 31 for number in range(_BITS_A_VALUE)]
@@ -360,7 +360,7 @@ def written(keys: Sequence[str], types: Sequence[str], gram: int, known: Sequenc
     sections, body, offset = [], list[bytes](), 0
     for (column, kind, blocks), members in together:
         files = tuple(number for number, _ in members)
-        page = max(1, _PAGE_BYTES // (len(files) * _BLOCK_BYTES))
+        page = max(1, _PAGE_BYTES // (len(files) * BLOCK_BYTES))
         section = Section(column, kind, blocks, files, page, offset)
         side_by_side = np.stack([filters for _, filters in members], axis=1).astype("<i8")
         for start in range(0, blocks, page):

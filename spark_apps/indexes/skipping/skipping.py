@@ -12,7 +12,7 @@ Follows Hive's Index Design (the handler) and ClickHouse's skipping indexes (wha
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from collections.abc import Set as AbstractSet
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace as changed
@@ -35,8 +35,7 @@ from spark_apps.indexes.handler import (
 from spark_apps.indexes.lineage import Coverage, stage_id
 from spark_apps.indexes.lineage import Part as Covered
 from spark_apps.indexes.ranges import Range, Summary
-from spark_apps.indexes.skipping.collecting import collect, collect_row_groups
-from spark_apps.indexes.skipping.collecting_here import Facts, collect_here
+from spark_apps.indexes.skipping.collecting import collect
 from spark_apps.indexes.skipping.definition import (
     Part,
     Settings,
@@ -59,7 +58,7 @@ from spark_apps.indexes.skipping.records import (
     bytes_of_row_groups,
     written,
 )
-from spark_apps.indexes.skipping.row_groups import Divided, divide
+from spark_apps.indexes.skipping.row_groups import divide
 from spark_apps.indexes.stamps import stamp, stamp_of
 from spark_apps.mergetree.schema import column_types
 from spark_apps.mergetree.tree import Snapshot
@@ -170,7 +169,10 @@ class SkippingHandler(FileKind):
         parts, settings = parts_of(context.table, context.definition), _settings(context)
         known: list[Known] = []
         for start in range(0, len(files), _FILES_AT_ONCE):
-            known += _known(context, parts, settings, files[start : start + _FILES_AT_ONCE])
+            some = files[start : start + _FILES_AT_ONCE]
+            divided = divide(context.snapshot, some) if settings.row_groups else {}
+            found = collect(context, parts, settings, some, divided)
+            known += [bounded(each, file) for each, file in zip(found, some, strict=True)] if divided else found
         return known
 
     # --- Queries ------------------------------------------------------------------------------------------------------
@@ -234,51 +236,6 @@ class SkippingHandler(FileKind):
             ),
             differences=tuple(differences[:EXAMPLES]),
         )
-
-
-def _known(context: IndexContext, parts: Sequence[Part], settings: Settings, files: Sequence[DataFile]) -> list[Known]:
-    """Return what is to be known of data files: read by Arrow what it can, and by Spark the rest."""
-    divided = divide(context.snapshot, files) if settings.row_groups else {}
-    known = _known_of_files(context, parts, settings, files, divided)
-    return [bounded(each, file) for each, file in zip(known, files, strict=True)] if divided else known
-
-
-def _known_of_files(
-    context: IndexContext,
-    parts: Sequence[Part],
-    settings: Settings,
-    files: Sequence[DataFile],
-    divided: Mapping[int, Divided],
-) -> list[Known]:
-    units = {lineage: each.units for lineage, each in divided.items()}
-    found, here = collect_here(context, parts, settings, files, units)
-    left = [number for number in range(len(parts)) if number not in here]
-    by_spark = [parts[number] for number in left] if here else parts
-    others = collect(context, by_spark, settings, files) if by_spark else []
-    if here and any(each.rows != other.rows for each, other in zip(found, others, strict=False)):
-        by_spark, here = parts, frozenset()  # Arrow and Spark do not see the same rows
-        others = collect(context, parts, settings, files)
-    row_groups = collect_row_groups(context, by_spark, settings, list(divided.values())) if by_spark else {}
-    if not here:
-        return [changed(each, row_groups=tuple(row_groups.get(each.lineage, ()))) for each in others]
-    stamped = stamp_of(context.snapshot.spark, [part.expression for part in parts])
-
-    def joined(each: Facts, other: Known | None) -> Known:
-        columns, filters = dict(each.columns), each.arrays()
-        if other is not None:
-            columns.update(zip(left, other.columns, strict=True))
-            filters.update({(left[number], kind): made for (number, kind), made in other.filters.items()})
-        ordered = tuple(columns[number] for number in range(len(parts)))
-        return Known(each.lineage, each.rows, stamped, ordered, filters)
-
-    known = []
-    for at, each in enumerate(found):
-        mine: Sequence[Known | None] = row_groups.get(each.lineage, ()) if left else [None] * len(each.row_groups)
-        whole = joined(each, others[at] if others else None)
-        if len(mine) == len(each.row_groups):
-            whole = changed(whole, row_groups=tuple(map(joined, each.row_groups, mine)))
-        known.append(whole)
-    return known
 
 
 def bounded(known: Known, file: DataFile) -> Known:

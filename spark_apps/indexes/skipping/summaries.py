@@ -1,15 +1,18 @@
 """Bounds, values and filters of the rows of several files at once, from Arrow arrays, without Spark.
 
 The rows of all files stand one behind the other in an array, so that numpy compares, sorts and hashes those of a
-thousand small files in one call. What is found is what :mod:`spark_apps.indexes.skipping.collecting` has Spark find.
+thousand small files in one call. What is found of pieces of a file can be joined, and is that of the whole file then.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from decimal import Decimal
 from functools import cached_property
 from typing import Any
+
+from msgspec.structs import replace
 
 from spark_apps.indexes.handler import estimated_rows
 from spark_apps.indexes.skipping.definition import Part, Settings
@@ -48,10 +51,6 @@ _WORD_GRAM = 8
 """N-grams up to so many bytes are compared as numbers."""
 
 
-class NotKnownHere(Exception):
-    """Values were met of which only Spark knows what they are."""
-
-
 @dataclass(frozen=True)
 class Summaries:
     """Records and filters of an expression in each of some files, in their order."""
@@ -72,14 +71,20 @@ def blocks_at_first(file: DataFile, kind: FilterKind, settings: Settings) -> int
 
 
 def summarize(
-    values: Any, rows: Sequence[int], part: Part, settings: Settings, blocks: Mapping[FilterKind, Sequence[int]]
+    values: Any,
+    rows: Sequence[int],
+    part: Part,
+    settings: Settings,
+    blocks: Mapping[FilterKind, Sequence[int]],
+    whole: Sequence[bool] | None = None,
 ) -> Summaries:
-    """Return what is to be known of an expression in each of some files.
+    """Return what is to be known of an expression in each of some files, or in the pieces of them that there are.
 
     :param values: of all files, one behind the other, as an Arrow array of the type in which Spark exchanges them.
     :param rows: how many of them are of each file.
     :param blocks: of each file's filters, before they are folded.
-    :raises NotKnownHere: if the values are left to Spark.
+    :param whole: of which files these are all rows; by default of all. What is known of the others is to be joined with
+        that of their other rows, by :func:`joined`.
     """
     column = _Column.of(values, rows, part.type)
     files = len(rows)
@@ -90,18 +95,69 @@ def summarize(
         column.bound(lows, highs)
     if "values" in part.kinds:
         listed = column.listed(settings.most_values)
-    filled = [int(count) for count in column.filled]
+    filled, all_of = [int(count) for count in column.filled], [True] * files if whole is None else whole
     records = [ColumnRecord(*known) for known in zip(filled, lows, highs, listed, strict=True)]
+    records = [finished(one, part.type) if of else one for one, of in zip(records, all_of, strict=True)]
     filters: dict[FilterKind, list[Any]] = {}
     if "bloom" in part.kinds:
-        filters["bloom"] = _filters(column.hashes, column.starts, blocks["bloom"], rate_of("bloom", settings))
+        bits = _filters(column.hashes, column.starts, blocks["bloom"])
+        filters["bloom"] = _folded(bits, all_of, rate_of("bloom", settings))
     if "ngrams" in part.kinds:
-        rate = rate_of("ngrams", settings)
-        filters["ngrams"] = [
-            folded(_filter(hashes, size), rate)
-            for hashes, size in zip(column.grams(settings.gram_bytes), blocks["ngrams"], strict=True)
-        ]
+        grams = zip(column.grams(settings.gram_bytes), blocks["ngrams"], strict=True)
+        bits = (_filter(hashes, size) for hashes, size in grams)
+        filters["ngrams"] = _folded(bits, all_of, rate_of("ngrams", settings))
     return Summaries(records, filters)
+
+
+def _folded(filters: Iterable[Any], whole: Sequence[bool], rate: float) -> list[Any]:
+    return [folded(bits, rate) if of else bits for bits, of in zip(filters, whole, strict=True)]
+
+
+def joined(one: ColumnRecord, other: ColumnRecord, kind: ColumnType, most: int) -> ColumnRecord:
+    """Return what is known of two pieces of a file together, to be finished once all are.
+
+    :param most: so many different values are listed.
+    """
+    lows = [record.low for record in (one, other) if record.low is not None]
+    highs = [record.high for record in (one, other) if record.high is not None]
+    values = None if one.values is None or other.values is None else tuple(sorted({*one.values, *other.values}))
+    return ColumnRecord(
+        one.filled + other.filled,
+        min(lows, key=lambda data: _order_of(data, kind), default=None),
+        max(highs, key=lambda data: _order_of(data, kind), default=None),
+        None if values is None or len(values) > most else values,
+    )
+
+
+def finished(record: ColumnRecord, kind: ColumnType) -> ColumnRecord:
+    """Return what is known of all rows of a file: without a highest value that is longer than bounds are."""
+    # What is cut off of the highest would stand above it.
+    if record.high is None or record.high == _start(record.high, kind, LONGEST):
+        return record
+    return replace(record, high=None)
+
+
+def _order_of(data: bytes, kind: ColumnType) -> Any:
+    """Return what values are compared by, of which the records hold the bytes."""
+    if kind.kind in ("string", "binary"):
+        return data
+    if kind.kind in ("float", "double"):
+        number = float(data)
+        return number != number, number  # NaN is above all others
+    return Decimal(data.decode()) if kind.kind == "decimal" else int(data)
+
+
+def _start(data: bytes, kind: ColumnType, most: int) -> bytes:
+    """Return the beginning of a text or binary: so many characters (or bytes) as Spark counts them."""
+    if kind.kind == "binary":
+        return data[:most]
+    if kind.kind != "string" or len(data) <= most:
+        return data
+    end = 0
+    for _ in range(most):
+        first = data[end] if end < len(data) else 0
+        end += 1 if first < 0xC2 or first > 0xF4 else 2 if first < 0xE0 else 3 if first < 0xF0 else 4
+    return data[:end]
 
 
 @dataclass(frozen=True)
@@ -196,20 +252,9 @@ class _Column:
             if distinct is None:
                 lows[file], highs[file] = self._bytes(low), self._bytes(high)
             else:
-                lows[file] = self._cut(self._bytes(distinct[low]))
-                # What is cut off of the highest would stand above it.
-                whole = self._bytes(distinct[high])
-                highs[file] = whole if self._cut(whole) == whole else None
-
-    def _cut(self, data: bytes) -> bytes:
-        if len(data) <= LONGEST or self.kind.kind == "decimal":
-            return data
-        if self.kind.kind == "binary":
-            return data[:LONGEST]
-        try:
-            return data.decode()[:LONGEST].encode()
-        except UnicodeDecodeError as error:
-            raise NotKnownHere("a long text that is no UTF-8") from error
+                lows[file] = _start(self._bytes(distinct[low]), self.kind, LONGEST)
+                # One more, by which it is known that the highest is longer.
+                highs[file] = _start(self._bytes(distinct[high]), self.kind, LONGEST + 1)
 
     @cached_property
     def _pairs(self) -> tuple[Any, Any]:
@@ -320,11 +365,10 @@ def _gram_hashes(content: Any, ends: Any, size: int) -> Any:
 # --- Filters ----------------------------------------------------------------------------------------------------------
 
 
-def _filters(hashes: Any, starts: Any, blocks: Sequence[int], rate: float) -> list[Any]:
-    """Return a folded filter of each file: those of many small files are made in one go."""
+def _filters(hashes: Any, starts: Any, blocks: Sequence[int]) -> Iterator[Any]:
+    """Yield a filter of each file: those of many small files are made in one go."""
     import numpy as np
 
-    found: list[Any] = []
     begin = 0
     while begin < len(blocks):
         end, total = begin + 1, blocks[begin]
@@ -333,17 +377,15 @@ def _filters(hashes: Any, starts: Any, blocks: Sequence[int], rate: float) -> li
             end += 1
         mine = hashes[starts[begin] : starts[end]]
         if end == begin + 1:
-            bits = [_filter(mine, total)]
+            yield _filter(mine, total)
         else:
             sizes = np.array(blocks[begin:end], np.uint64)
             firsts = np.concatenate([[0], np.cumsum(sizes)[:-1]]).astype(np.uint64)
             each = np.diff(starts[begin : end + 1])
             block = (mine >> np.uint64(32)) * np.repeat(sizes, each) >> np.uint64(32)
             whole = _marked(block + np.repeat(firsts, each), _places(mine), total)
-            bits = np.split(whole, np.cumsum(sizes)[:-1].astype(np.int64))
-        found += [folded(each, rate) for each in bits]
+            yield from np.split(whole, np.cumsum(sizes)[:-1].astype(np.int64))
         begin = end
-    return found
 
 
 def _filter(hashes: Any, blocks: int) -> Any:

@@ -24,7 +24,7 @@ URI = "/lake/`odd` folder/t"
 
 
 @pytest.mark.parametrize("name", NAMES)
-@pytest.mark.parametrize("kind", ["secondary", "compact", "covering"])
+@pytest.mark.parametrize("kind", ["secondary", "compact", "covering", "mine.zones.ZoneHandler"])
 def test_given_any_name_when_a_statement_is_read_then_it_creates_that_index(name: str, kind: str) -> None:
     included = ("other", name + "2") if kind == "covering" else ()
     properties = {"layout": "ranges", "buckets": "8"} if kind == "covering" else {}

@@ -18,6 +18,10 @@ from pyspark.sql import functions as F
 from spark_apps import IndexedTable, sql
 from spark_apps.actions.indexing import verify
 from spark_apps.engine.spark_versions import to_arrow
+from spark_apps.indexes.handler import IndexContext
+from spark_apps.indexes.skipping import collecting
+from spark_apps.indexes.skipping.definition import Settings, parts_of
+from spark_apps.indexes.skipping.records import alike
 from spark_apps.layout.hashing import bucket_id
 from spark_apps.query.planning import plan_read
 from spark_apps.storage import errors
@@ -157,41 +161,34 @@ def test_given_values_of_all_types_and_deltas_then_no_match_is_ever_ruled_out(
     assert verify(table.snapshot, "skip").ok
 
 
-def test_given_the_same_files_then_this_process_tasks_and_spark_alone_find_the_same(
-    made: tuple[IndexedTable, dict[int, Row]], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    from spark_apps.indexes.skipping import collecting_here, skipping
-
-    table, _ = made
-    with monkeypatch.context() as patch:
-        patch.setattr(collecting_here, "_MOST_BYTES_HERE", -1)
-        patch.setattr(collecting_here, "_BYTES_AT_ONCE", table.snapshot.state.files("data")[0].bytes * 4)
-        patch.setattr(collecting_here, "_in_this_process", None)
-        assert verify(table.snapshot, "skip").ok
-    with monkeypatch.context() as patch:
-        patch.setattr(skipping, "collect_here", lambda *_: ([], frozenset()))
-        assert verify(table.snapshot, "skip").ok
-
-
 @pytest.mark.parametrize("most", [20_000, 12])
-def test_given_files_that_are_read_some_at_a_time_then_spark_is_asked_of_each_value_once(
+def test_given_the_same_files_then_this_process_some_at_a_time_and_tasks_of_spark_find_the_same(
     made: tuple[IndexedTable, dict[int, Row]], monkeypatch: pytest.MonkeyPatch, most: int
 ) -> None:
-    from spark_apps.indexes.skipping import collecting_here
-
     table, _ = made
+    context = IndexContext(table.snapshot, table.indexes["skip"].definition, "")
+    files = table.snapshot.state.files("data")
+    kept = parts_of(context.table, context.definition)
+    parts = [part for part in kept if collecting._is_readable(context.snapshot, [part], files)]
+    assert len(kept) > len(parts) > 10
+    by_tasks = collecting._in_tasks(context.snapshot, collecting.Making(parts, Settings(64, 0.002, 4)), files, {})
     asked: list[tuple[str, Any]] = []
-    answers = collecting_here._answers
+    answers = collecting._answers
 
     def counted(snapshot: Any, part: Any, rows: Any) -> Any:
         asked.extend((part.expression.text, tuple(row.values())) for row in rows.to_pylist())
         return answers(snapshot, part, rows)
 
-    monkeypatch.setattr(collecting_here, "_answers", counted)
-    monkeypatch.setattr(collecting_here, "_BYTES_AT_ONCE", table.snapshot.state.files("data")[0].bytes * 4)
-    monkeypatch.setattr(collecting_here, "_with_expressions", partial(collecting_here._with_expressions, most=most))
-    assert verify(table.snapshot, "skip").ok
-    assert {text for text, _ in asked} and (most < 20_000 or len(asked) == len(set(asked)))
+    monkeypatch.setattr(collecting, "_answers", counted)
+    monkeypatch.setattr(collecting, "_BYTES_AT_ONCE", files[0].bytes * 4)
+    monkeypatch.setattr(collecting, "_values_of_parts", partial(collecting._values_of_parts, most=most))
+    here = collecting.collect(context, parts, Settings(64, 0.002, 4), files, {})
+    # An expression of more values than that is evaluated in all rows, by tasks.
+    assert most < 20_000 or (asked and len(asked) == len(set(asked)))
+    for one, other in zip(here, by_tasks, strict=True):
+        assert (one.lineage, one.rows) == (other.lineage, other.rows)
+        assert all(map(alike, one.columns, other.columns, [part.type for part in parts]))
+        assert all((bits == other.filters[key]).all() for key, bits in one.filters.items())
 
 
 def test_given_another_session_then_what_it_computes_otherwise_is_not_asked_and_answers_are_its_own(
@@ -443,9 +440,9 @@ def test_given_a_record_that_says_otherwise_than_its_file_then_verification_tell
     from spark_apps.indexes.skipping.records import ColumnRecord
 
     table = _small(spark, tmp_path / "t")
-    known = skipping._known
+    known = skipping.collect
     with monkeypatch.context() as patch:
-        patch.setattr(skipping, "_known", lambda *given: [
+        patch.setattr(skipping, "collect", lambda *given: [
             type(one)(one.lineage, one.rows, one.stamp, (ColumnRecord(10, b"0", b"1"),)) for one in known(*given)
         ])  # fmt: skip
         table.create_index("i", "skipping", ["minmax(n)"])

@@ -19,7 +19,7 @@ import pytest
 import xxhash
 
 from spark_apps.indexes.ranges import OutOfRange, RawString
-from spark_apps.indexes.skipping import collecting_here
+from spark_apps.indexes.skipping import collecting
 from spark_apps.indexes.skipping.definition import Settings
 from spark_apps.indexes.skipping.records import (
     ColumnRecord,
@@ -299,12 +299,12 @@ def test_given_bytes_that_are_no_value_of_their_type_then_the_file_is_damaged(
 
 def test_given_texts_stored_as_views_and_deleted_rows_then_rows_that_are_left_are_read_here(tmp_path: Path) -> None:
     types = {"s": ("s", "string"), DELETED: (DELETED, "boolean")}
-    reading = collecting_here._Reading({}, Settings(20, 0.01, 3), types, {}, True, {})
+    reading = collecting.Reading(collecting.Making((), Settings(20, 0.01, 3)), types, {}, True, {})
     reader, tables = FileReader(types, {}), list[pa.Table]()
     for tombstones in (1, 0):
         marks = pa.array([True if n < tombstones else None for n in range(3)], pa.bool_())
         path = tmp_path / f"{tombstones}.parquet"
         pq.write_table(pa.table({"s": pa.array(["a", "b", None], pa.string_view()), DELETED: marks}), path)
         file = DataFile("data", "", "g", path.name, "base", 3, path.stat().st_size, 1, tombstones)
-        tables.append(collecting_here._rows(reading, reader, (file, str(path))))
+        tables.append(collecting._rows_of_file(reading, reader, (file, str(path))))
     assert reader.together(tables).to_pydict() == {"s": ["b", None, "a", "b", None]}

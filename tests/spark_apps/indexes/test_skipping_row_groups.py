@@ -19,8 +19,10 @@ from pyspark.sql import functions as F
 import spark_apps
 from spark_apps import IndexedTable
 from spark_apps.actions.indexing import verify
-from spark_apps.indexes.skipping import collecting_here, row_groups, skipping
-from spark_apps.indexes.skipping.records import RecordFile
+from spark_apps.indexes.handler import IndexContext
+from spark_apps.indexes.skipping import collecting, row_groups, skipping
+from spark_apps.indexes.skipping.records import Known, RecordFile
+from spark_apps.indexes.skipping.skipping import SkippingHandler
 from spark_apps.query import planning
 from spark_apps.query.planning import plan_read
 from spark_apps.storage import errors
@@ -129,14 +131,12 @@ def test_given_random_rows_and_deltas_then_what_is_read_of_row_groups_is_what_a_
         assert skipped > 500
         assert table.explain("s LIKE '%13 of%'").blocks_skipped  # of which the files' own min and max do not tell
 
-        # Read in tasks, and by Spark alone, row groups have the same records.
+        # Read by Spark, in pieces and a few at once, row groups have the same records.
         with monkeypatch.context() as patch:
-            patch.setattr(collecting_here, "_MOST_BYTES_HERE", -1)
+            patch.setattr(collecting, "_MOST_BYTES_HERE", -1)
+            patch.setattr(collecting, "_MOST_ROW_GROUPS", 9)
             assert verify(table.snapshot, "i").ok
-        with monkeypatch.context() as patch:
-            patch.setattr(skipping, "collect_here", lambda *_: ([], frozenset()))
-            assert verify(table.snapshot, "i").ok
-            assert len(skipping._known(*_asked(table))[0].row_groups) > 7
+            assert len(_found(table)[0].row_groups) > 7
 
         changes = {key: (key, *_row(rng, 479 - key)[1:]) for key in rng.sample(range(490), 20)}
         rows.update(changes)
@@ -160,13 +160,10 @@ def test_given_random_rows_and_deltas_then_what_is_read_of_row_groups_is_what_a_
         assert len(_kept(table)) == 2 and verify(table.snapshot, "i").ok
 
 
-def _asked(table: IndexedTable) -> tuple[Any, ...]:
-    from spark_apps.indexes.handler import IndexContext
-    from spark_apps.indexes.skipping.definition import parts_of
-
+def _found(table: IndexedTable) -> list[Known]:
+    """Return what a build finds now of the data files."""
     context = IndexContext(table.snapshot, table.indexes["i"].definition, "")
-    files = table.snapshot.state.files("data")
-    return context, parts_of(context.table, context.definition), skipping._settings(context), files
+    return SkippingHandler()._collected(context, table.snapshot.state.files("data"))
 
 
 def _u(number: int) -> int:
@@ -230,7 +227,7 @@ def test_given_records_of_other_row_groups_than_a_file_has_then_all_of_it_is_rea
     folder = _folder(tmp_path)
     table = IndexedTable.register(spark, folder, format="parquet")
     monkeypatch.setattr(planning, "WORTH_BYTES", 0)
-    known = skipping._known
+    known = skipping.collect
 
     def changed(change: Any) -> Any:
         return lambda *given: [change(one) for one in known(*given)]
@@ -245,13 +242,13 @@ def test_given_records_of_other_row_groups_than_a_file_has_then_all_of_it_is_rea
         return int(table.explain(f"u = {_u(row)}").files_read)
 
     with monkeypatch.context() as patch:  # the last one is missing, and so are its rows
-        patch.setattr(skipping, "_known", changed(lambda one: replace(one, rows=300, row_groups=one.row_groups[:-1])))
+        patch.setattr(skipping, "collect", changed(lambda one: replace(one, rows=300, row_groups=one.row_groups[:-1])))
         table.create_index("i", "skipping", ["bloom(u)"], properties=BY_ROW_GROUP)
     check(5, 350)
     assert files_left(5) == 1 and not verify(table.snapshot, "i").ok
 
     with monkeypatch.context() as patch:  # or one is missing, and another one has its rows
-        patch.setattr(skipping, "_known", changed(lambda one: replace(
+        patch.setattr(skipping, "collect", changed(lambda one: replace(
             one, row_groups=(*one.row_groups[:2], replace(one.row_groups[3], rows=one.rows - 200))
         )))  # fmt: skip
         table.refresh_index("i", mode="full")
@@ -259,7 +256,7 @@ def test_given_records_of_other_row_groups_than_a_file_has_then_all_of_it_is_rea
     check(5, 250)
 
     with monkeypatch.context() as patch:  # or there are not as many rows in them as in the file
-        patch.setattr(skipping, "_known", changed(lambda one: replace(one, row_groups=one.row_groups[:-1])))
+        patch.setattr(skipping, "collect", changed(lambda one: replace(one, row_groups=one.row_groups[:-1])))
         table.refresh_index("i", mode="full")
     check(350)
     assert table.explain("u = 350").not_used["i"].code == "unreadable"
@@ -277,7 +274,7 @@ def test_given_records_of_other_row_groups_than_a_file_has_then_all_of_it_is_rea
     check(85, 399, 400, 779)
 
     with monkeypatch.context() as patch:  # verification compares what is said of each
-        patch.setattr(skipping, "_known", changed(
+        patch.setattr(skipping, "collect", changed(
             lambda one: replace(one, row_groups=(one.row_groups[1], *one.row_groups[1:]))
             if one.rows == 400 else one
         ))  # fmt: skip

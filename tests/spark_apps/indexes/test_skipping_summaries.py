@@ -15,10 +15,22 @@ import pytest
 
 from spark_apps.indexes.expressions import Expression
 from spark_apps.indexes.ranges import value_of
+from spark_apps.indexes.skipping import collecting
 from spark_apps.indexes.skipping.definition import Part, Settings
-from spark_apps.indexes.skipping.records import WORDS, ColumnRecord, Marks, bytes_of, folded, grams, value_from
-from spark_apps.indexes.skipping.summaries import NotKnownHere, summarize
+from spark_apps.indexes.skipping.records import (
+    WORDS,
+    ColumnRecord,
+    Known,
+    Marks,
+    alike,
+    bytes_of,
+    folded,
+    grams,
+    value_from,
+)
+from spark_apps.indexes.skipping.summaries import summarize
 from spark_apps.layout.types import ColumnType, arrow_type, parse_type
+from spark_apps.timeline.files import DataFile
 
 ZONE = dt.UTC
 VALUES: dict[str, Callable[[random.Random], Any]] = {
@@ -113,7 +125,43 @@ def test_given_runs_of_another_length_then_none_crosses_from_one_text_into_the_n
     assert (made.filters["ngrams"][0] == folded(_marked(runs, parse_type("binary"), 64), 0.05)).all()
 
 
-def test_given_a_long_text_that_is_no_utf8_then_it_is_left_to_spark_which_counts_its_characters() -> None:
-    text = pa.array([b"\xff" * 65]).view(pa.string())
-    with pytest.raises(NotKnownHere):
-        summarize(text, [1], _part("string"), SETTINGS, {"bloom": [1], "ngrams": [1]})
+def test_given_a_long_text_that_is_no_utf8_then_its_characters_are_counted_as_spark_counts_them() -> None:
+    texts = [b"\xff" * 65, b"\xc3\xa4" * 63 + b"\x80", b"\xf0\x9f\x98\x80" * 65]
+    for text, low, high in zip(texts, (b"\xff" * 64, texts[1], texts[2][:256]), (None, texts[1], None), strict=True):
+        made = summarize(
+            pa.array([text]).view(pa.string()), [1], _part("string"), SETTINGS, {"bloom": [1], "ngrams": [1]}
+        )
+        assert (made.records[0].low, made.records[0].high) == (low, high)
+
+
+@pytest.mark.parametrize("kind", list(VALUES))
+def test_given_tasks_that_have_pieces_of_files_then_what_is_joined_is_what_is_known_of_the_whole_files(
+    kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rng, type_ = random.Random(kind), parse_type(kind)
+    lists = [[None if rng.random() < 0.2 else VALUES[kind](rng) for _ in range(rows)] for rows in (60, 5, 0, 200, 9)]
+    lists.append([None, VALUES[kind](rng)])
+    files = [
+        DataFile("data", "", "g", "f", "base", -1 if number == 4 else len(values), 4000, 1, 0, 100 - number)
+        for number, values in enumerate(lists)
+    ]
+    making = collecting.Making([_part(kind)], SETTINGS)
+    array = pa.array([value for values in lists for value in values], arrow_type(type_))
+    expected = making.records(files, list(map(len, lists)), [array])
+
+    rows = pa.table({collecting._FILE: np.repeat([file.lineage for file in files], list(map(len, lists))), "v0": array})
+    monkeypatch.setattr(collecting, "_ROWS_AT_ONCE", 50)
+    pieces: dict[int, list[Known]] = {}
+    for some in (rows.slice(0, 90), rows.slice(90).take(rng.sample(range(len(rows) - 90), len(rows) - 90))):
+        found = collecting._of_batches(
+            making, {file.lineage: file for file in files}, some.to_batches(max_chunksize=20)
+        )
+        for known in collecting._pieces_of(found):
+            pieces.setdefault(known.lineage, []).append(known)
+    assert len(pieces[files[3].lineage]) > 1
+    for file, whole in zip(files, expected, strict=True):
+        mine = making.joined(file, pieces.get(file.lineage, []))
+        assert (mine.lineage, mine.rows) == (whole.lineage, whole.rows)
+        assert alike(mine.columns[0], whole.columns[0], type_)
+        assert mine.filters.keys() == whole.filters.keys()
+        assert all((bits == whole.filters[key]).all() for key, bits in mine.filters.items())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import os
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -11,8 +12,11 @@ import pytest
 
 from spark_apps import IndexedTable
 from spark_apps.actions.indexing import DropIndexAction
+from spark_apps.advisor.candidates import candidates
+from spark_apps.advisor.questions import questions_of, workload_of
 from spark_apps.indexes import registry
 from spark_apps.storage.errors import ConcurrentWrite, InvalidInput, StorageError, StorageUnavailable, TableNotFound
+from spark_apps.workload.asked import AskedQuery
 from tests.spark_apps.frames import frame
 from tests.spark_apps.indexes import third_party
 from tests.spark_apps.racing import go
@@ -98,6 +102,15 @@ def test_given_an_allowed_class_then_its_index_is_built_used_left_behind_refresh
     table.upsert(frame(spark, list(rows.values()), DDL))
     with pytest.raises(InvalidInput, match="one column"):
         table.create_index("zones", PATH, ["p", "n"])
+
+    # Before it is there it is tried and proposed as one of ours.
+    between = "n BETWEEN 12 AND 24"
+    tried = table.explain(between, hypothetical=[{"kind": PATH, "columns": ["n"], "name": "zones"}])
+    assert (tried.files_read, tried.index_used, tried.hypothetical) == (2, "zones", ("zones",))
+    workload = [AskedQuery(table=table.uri, asked=datetime(2024, 5, 1, tzinfo=UTC), columns=None, predicate=between,
+                           shape=between, weight=9, bytes_read=1_000_000)]  # fmt: skip
+    proposed = candidates(table.snapshot, questions_of(table.snapshot, workload_of(workload)))
+    assert ["n"] in [one["columns"] for one in proposed if one["kind"] == PATH]
     table.create_index("zones", PATH, ["n"])
 
     def check(where: str, matches: Any, files: int) -> None:

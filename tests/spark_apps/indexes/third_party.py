@@ -29,6 +29,9 @@ class ZoneHandler(FileKind):
             raise InvalidInput("A zone index is over one column of integers or strings.", hint="Name one.")
         return msgspec.structs.replace(definition, columns=columns, addresses="file")
 
+    def proposed(self, table, equal, bounded):
+        return [(name,) for name in (*equal, *bounded)]  # those that cannot be are refused by validate
+
     def entries(self, context, files):
         snapshot, definition = context.snapshot, context.definition
         value, version = column(definition.columns[0]), snapshot.state.version
