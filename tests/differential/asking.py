@@ -26,6 +26,7 @@ from spark_apps.indexes.registry import asked_by
 from spark_apps.query import arrow_reading, planning
 from spark_apps.query import arrow_rows as query_rows
 from spark_apps.storage.errors import InvalidInput, InvalidPredicate, LakeIndexError, UnsupportedSource
+from spark_apps.storage.parquet import page_index
 from tests.differential.oracle import Oracle, Row, rows_of, shown
 from tests.differential.plain import Half, PlainQueries, Way
 from tests.differential.predicates import Predicate, Predicates
@@ -278,7 +279,7 @@ def _small_is_large(so: bool) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         if so:
             patch.setattr(query_rows, "_FEW_ROWS", 0)
-            patch.setattr(query_rows, "_MOST_OF_A_BLOCK", 1.0)
+            patch.setattr(page_index, "_MOST_OF_THE_ROWS", 1.0)
             patch.setattr(arrow_reading, "_SMALL_BYTES", 0)
         yield
 
