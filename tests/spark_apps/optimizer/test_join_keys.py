@@ -189,7 +189,8 @@ LEFT = f"(SELECT a.k, b.x FROM {A} LEFT JOIN {B} ON a.k = b.k) o"
 RIGHT = f"(SELECT a.k, b.x FROM {B} RIGHT JOIN {A} ON a.k = b.k) o"
 FULL = f"(SELECT a.k, b.x FROM {B} FULL JOIN {A} ON a.k = b.k) o"
 CACHED = f"(SELECT a.k, b.x FROM kept a LEFT JOIN {B} ON a.k = b.k) o"
-ZERO = "(SELECT d FROM (VALUES (double('-0.0'))) v(d) GROUP BY d) o"
+# Of one row Spark would make no group.
+ZERO = "(SELECT d FROM (VALUES (double('-0.0')), (double('7.0'))) v(d) GROUP BY d) o"
 NULL_EXTENDED: dict[str, list[str | None]] = {
     f"SELECT t.id FROM t JOIN {LEFT} ON t.k = coalesce(o.x, 30)": ["3 of k"],
     f"SELECT t.id FROM t JOIN {RIGHT} ON t.k = nvl(o.x, 30)": ["3 of k"],
