@@ -298,8 +298,12 @@ class KeyOrigin {
 
     private static boolean hasFloats(Expression expression) {
         if (hasFloats(expression.dataType())) return true;
-        List children = Scala.toList(expression.children());
-        for (int n = 0; n < children.size(); n++) if (hasFloats((Expression) children.get(n))) return true;
+        return anyFloats(expression.children());
+    }
+
+    private static boolean anyFloats(Object expressions) {
+        List each = Scala.toList(expressions);
+        for (int n = 0; n < each.size(); n++) if (hasFloats((Expression) each.get(n))) return true;
         return false;
     }
 
@@ -310,6 +314,8 @@ class KeyOrigin {
         List children = Scala.toList(node.children());
         if (children.isEmpty()) return true;
         if (!STEADY.contains(node.getClass().getSimpleName())) return false;
+        // Below the groups that keys are taken by Spark leaves out others, and with them that their -0.0 is 0.0.
+        if (node instanceof Aggregate && anyFloats(((Aggregate) node).groupingExpressions())) return false;
         List expressions = Scala.toList(node.expressions());
         for (int n = 0; n < expressions.size(); n++) if (!isSteady((Expression) expressions.get(n))) return false;
         for (int n = 0; n < children.size(); n++) if (!isSteady((LogicalPlan) children.get(n))) return false;

@@ -208,7 +208,9 @@ NULL_EXTENDED: dict[str, list[str | None]] = {
 
 
 NULL_EXTENDED_ALWAYS = [
-    query for query in NULL_EXTENDED if "FULL" in query or "concat_ws" in query or "nvl2" in query or "count" in query
+    query
+    for query in NULL_EXTENDED
+    if "FULL" in query or "concat_ws" in query or "nvl2" in query or "count" in query or ZERO in query
 ]
 
 
