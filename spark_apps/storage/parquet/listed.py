@@ -128,6 +128,10 @@ class OpenedFile:
         bounded: bool = False,
         **options: Any,
     ) -> None:
+        # No cached_property: before Python 3.12 one of them has one lock for all files, which would be held while a store
+        # answers.
+        self._source: RangedFile | None = None
+        self._reader: Any = None
         self._open_source, self._extra = open_source, extra
         self._open, self._options = open_bounded if bounded else open_file, options
         self.footer = self._read_footer() if key is None else FOOTERS.get(key, self._read_footer)
@@ -139,15 +143,17 @@ class OpenedFile:
         check_footer(footer, self._extra)
         return Footer(footer, self.source.size)
 
-    @cached_property
+    @property
     def source(self) -> RangedFile:
         """The file below, read by ranges."""
-        return self._open_source()
+        if self._source is None:
+            self._source = self._open_source()
+        return self._source
 
     @property
     def fetched(self) -> int:
         """The bytes that were fetched so far."""
-        return self.source.fetched if "source" in self.__dict__ else 0
+        return 0 if self._source is None else self._source.fetched
 
     @property
     def metadata(self) -> Any:
@@ -159,10 +165,12 @@ class OpenedFile:
         """The Arrow schema of the file."""
         return self.footer.once("schema", lambda: self.reader.schema_arrow)
 
-    @cached_property
+    @property
     def reader(self) -> Any:
         """The file as Arrow reads it, a :class:`pyarrow.parquet.ParquetFile`."""
-        return self._open(self.source, self.metadata, **self._options)
+        if self._reader is None:
+            self._reader = self._open(self.source, self.metadata, **self._options)
+        return self._reader
 
     def columns(self, names: Sequence[str]) -> Any:
         """Return some columns of the whole file as an Arrow table.
