@@ -97,7 +97,9 @@ class Staging(WithFiles):
 
     def spark_path(self, key: str = "") -> str:
         if key.startswith(self._folder):
-            raise UnsupportedSource("Files that Spark writes are not made in memory.", hint="Stage files by put().")
+            raise UnsupportedSource(
+                "Files that Spark writes are not made in memory.", hint="Write the bytes of the files themselves."
+            )
         return self._store.spark_path(key)
 
 

@@ -39,4 +39,5 @@ def without_example(site: Path, page: str) -> list[str]:
     """The names of a page of the reference that no example DAG uses; base classes have none."""
     parts = text(site, page).split('<h2 id="')[1:]
     names = [part.partition('"')[0] for part in parts if "dags_examples/" not in part]
-    return [name for name in names if ".base." not in name and not name.endswith(".TimelineSensor")]
+    bases = (".base.", ".connected.")
+    return [name for name in names if not any(base in name for base in bases) and not name.endswith(".TimelineSensor")]

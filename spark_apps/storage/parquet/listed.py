@@ -128,8 +128,7 @@ class OpenedFile:
         bounded: bool = False,
         **options: Any,
     ) -> None:
-        # No cached_property: before Python 3.12 one of them has one lock for all files, which would be held while a store
-        # answers.
+        # No cached_property: before Python 3.12 one of them has one lock for all files, held while a store answers.
         self._source: RangedFile | None = None
         self._reader: Any = None
         self._open_source, self._extra = open_source, extra
