@@ -76,7 +76,6 @@ class Refused(Exception):
 
 
 _OPENINGS = {"'": "A quotation", '"': "A quotation", "`": "A quoted name", "/*": "A comment"}
-_OPENING = tuple(_OPENINGS)
 
 
 def tokens_of(script: str) -> Iterator[list[Token]]:
@@ -91,13 +90,12 @@ def tokens_of(script: str) -> Iterator[list[Token]]:
             if tokens:
                 yield [*tokens, Token("END", text, start)]
             tokens = []
-        elif kind == "SIGN" and script.startswith(_OPENING, start):  # what is closed is no sign
-            yield [*tokens, Token("UNCLOSED", text, start), Token("END", "", len(script))]
-            return
+        elif kind == "UNCLOSED":
+            tokens.append(Token(kind, text[0], start))
         elif kind is not None and kind != "SKIPPED":
             tokens.append(Token(kind, text, start))
     if tokens:
-        yield [*tokens, Token("END", "", tokens[-1].end)]
+        yield [*tokens, Token("END", "", len(script) if tokens[-1].type == "UNCLOSED" else tokens[-1].end)]
 
 
 def refusal(script: str, error: Refused) -> InvalidStatement:

@@ -21,10 +21,13 @@ LEXEMES = re.compile(
     r"(?P<SKIPPED>[\s\ufeff]+|--[^\n]*|/\*[\s\S]*?\*/)"
     r"|(?P<RAW_QUOTED>[rR]'[^']*'|[rR]\"[^\"]*\")|(?P<BYTES_TEXT>CAST\(X'(?:[0-9A-F]{2})*' AS STRING\))"
     r"|(?P<SINGLE_QUOTED>'(?:[^'\\]|''|\\[\s\S])*')|(?P<DOUBLE_QUOTED>\"(?:[^\"\\]|\"\"|\\[\s\S])*\")"
-    r"|(?P<BACKTICKED>`(?:[^`]|``)+`)|(?P<NAME>[^\W\d][\w$]*)"
+    r"|(?P<BACKTICKED>`(?:[^`]|``)+`)|(?P<UNCLOSED>(?:/\*|['\"`])[\s\S]*)|(?P<NAME>[^\W\d][\w$]*)"
     r"|(?P<NUMBER>[+-]?(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][+-]?\d+)?(?!\w))|(?P<SIGN>[\s\S])"
 )
-"""The words, quotations, numbers and signs of a text of SQL, and what stands between them."""
+"""The words, quotations, numbers and signs of a text of SQL, and what stands between them.
+
+What opens a quotation or comment that nothing closes is one with all behind it, so that a text is read in linear time.
+"""
 
 Parameters = Mapping[str, Any]
 
@@ -75,7 +78,7 @@ def _bound(text: str, given: Parameters, asked: set[str]) -> str:
             )
         asked.add(name)
         # Apart from what stands beside it: a sign before a negative number would begin a comment.
-        before = "" if text[:start][-1:] in _APART else " "
+        before = "" if text[max(0, start - 1) : start] in _APART else " "
         after = "" if text[stop : stop + 1] in _APART else " "
         parts += [text[end:start], before, literal(given[name], name), after]
         end = stop

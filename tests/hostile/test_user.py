@@ -25,6 +25,7 @@ from spark_apps.query.parsing import parse_predicate
 from spark_apps.sql.parser import parse
 from spark_apps.storage.errors import LakeIndexError
 from spark_apps.storage.names import check_column_name, check_name, check_txn_id
+from spark_apps.storage.parameters import bind
 from spark_apps.storage.store import Store
 from spark_apps.timeline.locations import Warehouse
 
@@ -124,12 +125,16 @@ PREDICATES = [
     "reflect('java.lang.System', 'exit', 1) = 1",
     "\x00",
     "a\u037e1",
+    "s = '" + "\\'" * 40_000,
+    "s = 1 " + "/* " * 40_000,
+    ":a" * 40_000,
 ]
 
 
 @pytest.mark.parametrize("text", PREDICATES, ids=range(len(PREDICATES)))
 def test_given_a_predicate_then_it_is_read_or_refused(text: str) -> None:
     outcome_of(lambda: parse_predicate(text, {"a": "int", "s": "string", "d": "date", "x": "decimal(10,2)"}))
+    outcome_of(lambda: bind(text, {"a": 1}))
 
 
 RULES = [
