@@ -41,7 +41,7 @@ _SPAN_BYTES = 1024 * 1024
 _MOST_OF_THE_PAGES = 0.5
 """Of a column of which more pages are needed, all are read."""
 _MOST_OF_THE_ROWS = 0.5
-"""A row group of which more rows are left by its pages is read as a whole."""
+"""A row group of which more rows are left by its pages is read as a whole; of fewer rows, what is read is copied."""
 _MOST_ROWS = 1 << 26
 """A row group of more rows is read as a whole: of those that are wanted each takes nine bytes."""
 
@@ -268,11 +268,13 @@ _COLUMN_TYPES = {
 
 
 def take(values: Any, positions: Any) -> Any:
-    """Return some rows of an Arrow column or table; those that follow each other are not copied.
+    """Return some rows of an Arrow column or table; those that follow each other, and are most, are not copied.
 
     :param positions: of the rows, as a numpy array, ascending, each once.
     """
-    if len(positions) and positions[-1] - positions[0] + 1 == len(positions):
+    # A part that is not copied keeps the memory of the whole.
+    is_run = len(positions) and positions[-1] - positions[0] + 1 == len(positions)
+    if is_run and len(positions) >= _MOST_OF_THE_ROWS * len(values):
         return values.slice(int(positions[0]), len(positions))
     return values.take(positions)
 

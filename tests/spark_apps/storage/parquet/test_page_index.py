@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from spark_apps.storage.parquet.files import footer_bytes
-from spark_apps.storage.parquet.page_index import PageIndex
+from spark_apps.storage.parquet.page_index import PageIndex, take
 from spark_apps.storage.store import RangedFile
 
 ROWS, GROUP = 50_000, 30_000
@@ -82,6 +82,16 @@ def test_pages_tell_which_rows_can_hold_a_value(tmp_path: Path, name: str, kind:
     left = written.candidates(group, name, kind, TABLE.column(name)[row].as_py())
     assert start in left and len(left) < GROUP / 4
     assert not len(written.candidates(1 - group, name, kind, TABLE.column(name)[row].as_py()))
+
+
+def test_a_few_rows_keep_no_memory_of_the_others(tmp_path: Path) -> None:
+    written, rows = Written(tmp_path / "f.parquet", use_dictionary=False), np.arange(12_345, 12_348)
+    read = written.file.read(written.source, 0, ["id", "n", "big"], rows)
+    for found in (*read.values(), *take(TABLE, rows).columns):
+        assert found.get_total_buffer_size() < 1_000
+    most = np.arange(10_000, ROWS)
+    assert take(TABLE.column("n"), most).chunk(0).buffers()[1].address == TABLE["n"].chunk(0).buffers()[1].address
+    assert take(TABLE, most).equals(TABLE.slice(10_000))
 
 
 def test_what_is_fetched_of_one_row_is_a_part_of_the_file(tmp_path: Path) -> None:
