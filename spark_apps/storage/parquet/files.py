@@ -15,7 +15,7 @@ from spark_apps.storage.parquet.footers import END_BYTES, FooterRefused, check_f
 from spark_apps.storage.store import RangedFile
 
 TAIL_BYTES = 64 * 1024
-"""What is fetched of the end of a file at once: nearly always all of the footer."""
+"""What is fetched of the end of a file at once: nearly always all of the footer, and often of the page index."""
 
 Source = bytes | bytearray | memoryview | RangedFile | str | Path
 """A whole file in memory, one that is read by ranges, or the path of one on this machine's disk."""

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
-from spark_apps.storage.parquet.files import open_file
+from spark_apps.storage.parquet.files import TAIL_BYTES, open_file
 from spark_apps.storage.parquet.footers import END_BYTES, MAGIC
 from spark_apps.storage.parquet.headers import check_pages
 from spark_apps.storage.parquet.statistics import Bounds
@@ -109,7 +109,7 @@ class PageIndex:
         chunk = self._chunk(group, name)
         if chunk is None or not chunk.get(4) or not chunk.get(5):
             return None
-        index, _ = _OFFSET_INDEX.read(source.range(chunk[4], chunk[4] + chunk[5]), 0, "its page index")
+        index, _ = _OFFSET_INDEX.read(_part(source, chunk[4], chunk[5]), 0, "its page index")
         pages = tuple(_Page(one[1], one[2], one[3]) for one in index[1])
         if not pages or pages[0].first or any(one.first >= other.first for one, other in pairwise(pages)):
             return None
@@ -159,7 +159,7 @@ class PageIndex:
             if chunk is None or decode is None or not chunk.get(6) or not chunk.get(7):
                 self._bounds_of_pages[key] = None
             else:
-                index, _ = _COLUMN_INDEX.read(source.range(chunk[6], chunk[6] + chunk[7]), 0, "its page index")
+                index, _ = _COLUMN_INDEX.read(_part(source, chunk[6], chunk[7]), 0, "its page index")
                 if not len(index[1]) == len(index[2]) == len(index[3]):
                     raise OSError("its page index does not speak of the same pages everywhere")
                 bounds = zip(index[1], index[2], index[3], strict=True)
@@ -277,6 +277,13 @@ def take(values: Any, positions: Any) -> Any:
     if is_run and len(positions) >= _MOST_OF_THE_ROWS * len(values):
         return values.slice(int(positions[0]), len(positions))
     return values.take(positions)
+
+
+def _part(source: RangedFile, start: int, size: int) -> bytes:
+    """Return a part of a page index: where it is in the end of the file, the others are fetched with it."""
+    if start >= source.size - TAIL_BYTES:
+        source.tail(TAIL_BYTES)
+    return source.range(start, start + size)
 
 
 def _element(data: bytes, position: int) -> tuple[tuple[dict[int, Any], bytes], int]:

@@ -103,6 +103,17 @@ def test_what_is_fetched_of_one_row_is_a_part_of_the_file(tmp_path: Path) -> Non
     assert end - start < len(written.data) / 8
 
 
+def test_given_a_footer_that_is_kept_then_the_page_index_is_fetched_by_one_request(tmp_path: Path) -> None:
+    written = Written(tmp_path / "f.parquet", use_dictionary=False)
+    opened_again = RangedFile(written.fetch, len(written.data), 0)
+    written.fetched.clear()
+    left = written.file.candidates(opened_again, 1, {"id": "string"}, lambda _, values: values.low <= "k033000")
+    assert len(written.fetched) == 1 and left is not None
+    for name in FLAT:
+        assert written.file.pages(opened_again, 1, name) is not None
+    assert len(written.fetched) == 1
+
+
 def test_a_file_without_a_page_index_is_left_to_the_caller_and_a_damaged_page_is_found(tmp_path: Path) -> None:
     written = Written(tmp_path / "f.parquet", write_page_index=False)
     assert written.candidates(0, "id", "string", "k000001") is None
