@@ -92,7 +92,8 @@ class EntryFile:
 
     def open(self) -> OpenedFile:
         """Open the file for one thread. What repeats is kept as numbers until the rows are known."""
-        return self._files.open(self.file, read_dictionary=[name for name in _REPEATED if name in self.footer.flat])
+        repeated = [name for name in _REPEATED if name in self.footer.flat]
+        return self._files.open(self.file, footer=self.footer, read_dictionary=repeated)
 
     def rows(self, groups: Sequence[int]) -> Any:
         """Return the rows of some row groups with one of the keys.

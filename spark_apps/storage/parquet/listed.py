@@ -115,6 +115,7 @@ class OpenedFile:
     :param key: names the file, if it is never written again: its footer is kept under it.
     :param rows: that the log says it has; -1 if it does not say. :param extra: what it says beside.
     :param bounded: whether what is read of the file has an end (:mod:`spark_apps.storage.parquet.headers`).
+    :param footer: of the file, if the caller holds it: then none is read, whether it is kept or not.
     :param options: of :func:`~spark_apps.storage.parquet.files.open_file`.
     :raises OSError: if its footer is not as the log says, or none that Arrow can be given.
     """
@@ -126,6 +127,7 @@ class OpenedFile:
         rows: int = -1,
         extra: Mapping[str, Any] | None = None,
         bounded: bool = False,
+        footer: Footer | None = None,
         **options: Any,
     ) -> None:
         # No cached_property: before Python 3.12 one of them has one lock for all files, held while a store answers.
@@ -133,7 +135,9 @@ class OpenedFile:
         self._reader: Any = None
         self._open_source, self._extra = open_source, extra
         self._open, self._options = open_bounded if bounded else open_file, options
-        self.footer = self._read_footer() if key is None else FOOTERS.get(key, self._read_footer)
+        if footer is None:
+            footer = self._read_footer() if key is None else FOOTERS.get(key, self._read_footer)
+        self.footer = footer
         if 0 <= rows != self.metadata.num_rows:
             raise OSError(f"it has {self.metadata.num_rows:,} rows, and the log says {rows:,}")
 
@@ -258,7 +262,7 @@ class ParquetFiles:
     def open(self, file: Listed, **options: Any) -> OpenedFile:
         """Open a file. What is read of it has an end.
 
-        :param options: of :func:`~spark_apps.storage.parquet.files.open_file`.
+        :param options: ``footer``, and those of :func:`~spark_apps.storage.parquet.files.open_file`.
         :raises OSError: if its footer is not as the log says, or none that Arrow can be given.
         """
         key = None if self._scope is None else (self._scope, file.path)

@@ -20,6 +20,8 @@ from spark_apps.layout.hashing import bucket_id
 from spark_apps.layout.types import parse_type
 from spark_apps.mergetree.tree import DELETED, Tree
 from spark_apps.storage.errors import StorageError
+from spark_apps.storage.parquet import listed
+from spark_apps.storage.parquet.files import footer_bytes
 from spark_apps.storage.parquet.pages import snappy_begin
 from spark_apps.storage.store import Store
 from spark_apps.timeline.files import DataFile
@@ -142,6 +144,20 @@ def test_given_files_then_the_entries_of_keys_are_those_written_last(
 
         assert len(looked_up.entries) == len(expected)
         assert {key: place[0] for key, place in looked_up.entries} == expected
+
+
+def test_given_more_files_than_footers_are_kept_of_then_each_is_read_once_a_lookup(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    files, footers = _Files(tmp_path, ("string",), False, True, FORMS["as written here"]), list[Any]()
+    monkeypatch.setattr(listed, "MOST_FOOTERS", 2)
+    monkeypatch.setattr(listed, "FOOTERS", listed._Footers())
+    monkeypatch.setattr(listed, "footer_bytes", lambda source: footers.append(source) or footer_bytes(source))
+
+    looked_up = lookup.lookup(files.snapshot, files.tree, list(files.live), SHARDS)
+
+    assert {key: place[0] for key, place in looked_up.entries} == files.live
+    assert len(footers) == len(files.files) > 2
 
 
 def _first_group(files: _Files) -> list[tuple[Any, ...]]:
