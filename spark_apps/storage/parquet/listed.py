@@ -95,6 +95,11 @@ class _Footers:
             self._bytes += len(footer.data)
         return footer
 
+    def forget(self, key: Hashable) -> None:
+        """Keep a footer no longer, if it is kept."""
+        with self._lock:
+            self._forget(key)
+
     def _forget(self, key: Hashable) -> None:
         if key in self._kept:
             self._bytes -= len(self._kept.pop(key).data)
@@ -139,6 +144,7 @@ class OpenedFile:
             footer = self._read_footer() if key is None else FOOTERS.get(key, self._read_footer)
         self.footer = footer
         if 0 <= rows != self.metadata.num_rows:
+            FOOTERS.forget(key)  # the file that the log means may be brought back
             raise OSError(f"it has {self.metadata.num_rows:,} rows, and the log says {rows:,}")
 
     def _read_footer(self) -> Footer:
