@@ -360,8 +360,14 @@ def _of_rows(making: Making, files: Mapping[int, DataFile], table: Any) -> list[
         first = np.cumsum(counts) - counts
     order = np.argsort(first)
     mine, rows = [files[lineage] for lineage in lineages[order].tolist()], counts[order].tolist()
-    values = [in_one_piece(table.column(f"v{number}")) for number in range(len(making.parts))]
+    values = [_exchanged(table.column(f"v{number}"), part) for number, part in enumerate(making.parts)]
     return making.records(mine, rows, values, [_is_whole(file, count) for file, count in zip(mine, rows, strict=True)])
+
+
+def _exchanged(values: Any, part: Part) -> Any:
+    """Return the values of a part in the type that is hashed; a session may have them exchanged with longer offsets."""
+    whole = in_one_piece(values)
+    return whole.cast(arrow_type(part.type)) if part.comparable else whole
 
 
 def _encoded(found: Iterable[Known]) -> Any:

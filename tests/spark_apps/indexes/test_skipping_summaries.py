@@ -165,3 +165,15 @@ def test_given_tasks_that_have_pieces_of_files_then_what_is_joined_is_what_is_kn
         assert alike(mine.columns[0], whole.columns[0], type_)
         assert mine.filters.keys() == whole.filters.keys()
         assert all((bits == whole.filters[key]).all() for key, bits in mine.filters.items())
+
+
+@pytest.mark.parametrize("kind", ["string", "binary"])
+def test_given_a_session_that_exchanges_longer_offsets_then_filters_hold_the_values_all_the_same(kind: str) -> None:
+    type_, values = parse_type(kind), [b"abc", b"abc", None]
+    file = DataFile("data", "", "g", "f", "base", 3, 4000, 1, 0, 7)
+    making = collecting.Making([_part(kind)], SETTINGS)
+    large = pa.large_string() if kind == "string" else pa.large_binary()
+    rows = pa.table({collecting._FILE: pa.array([7] * 3), "v0": pa.array(values, pa.large_binary()).cast(large)})
+    (known,) = collecting._pieces_of(collecting._of_batches(making, {7: file}, rows.to_batches()))
+    bits = known.filters[0, "bloom"]
+    assert (bits == folded(_marked({"abc" if kind == "string" else b"abc"}, type_, len(bits)), 0.01)).all()
