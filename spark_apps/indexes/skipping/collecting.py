@@ -130,12 +130,12 @@ class Making:
             filters={key: folded(bits, rate_of(key[1], self.settings)) for key, bits in known.filters.items()},
         )
 
-    def joined(self, file: DataFile, pieces: Sequence[Known]) -> Known:
-        """Return what is known of a file, from what is known of the pieces of its rows."""
+    def joined(self, file: DataFile, pieces: Sequence[Piece]) -> Known:
+        """Return what is known of a file, from the pieces of its rows that tasks have found, each unpacked in turn."""
         if len(pieces) == 1 and _is_whole(file, pieces[0].rows):
-            return pieces[0]
-        pieces = pieces or self.records([file], [0], [_none(part) for part in self.parts], [False])
-        return self.finished(reduce(self.together, pieces))
+            return pieces[0].known()
+        known = map(Piece.known, pieces) if pieces else self.records([file], [0], list(map(_none, self.parts)), [False])
+        return self.finished(reduce(self.together, known))
 
     def bytes_of(self, file: DataFile) -> int:
         """Return about how many bytes the filters take that tasks find of a file, each of a part of its rows."""
@@ -300,18 +300,18 @@ def _found_by_tasks(rows: DataFrame, making: Making, files: Sequence[DataFile]) 
     """Return what tasks find of files, or of row groups that are described as such, whose rows these are."""
     described = {file.lineage: replace(file, path="", extra=None) for file in files}
     answers = to_arrow(rows.mapInArrow(partial(_of_batches, making, described), f"{_VALUE} binary"))
-    pieces: dict[int, list[Known]] = {}
-    for known in _pieces_of(answers.to_batches()):
-        pieces.setdefault(known.lineage, []).append(known)
+    pieces: dict[int, list[Piece]] = {}
+    for piece in _pieces_of(answers.to_batches()):
+        pieces.setdefault(piece.lineage, []).append(piece)
     return [making.joined(file, pieces.get(file.lineage, [])) for file in files]
 
 
-def _pieces_of(answers: Iterable[Any]) -> Iterator[Known]:
+def _pieces_of(answers: Iterable[Any]) -> Iterator[Piece]:
     """Yield what tasks have found, each piece of a file by itself."""
     decoder = msgspec.msgpack.Decoder(Piece)
     for batch in answers:
         for answer in batch.column(0):
-            yield decoder.decode(answer.as_buffer()).known()
+            yield decoder.decode(answer.as_buffer())
 
 
 def _is_whole(file: DataFile, rows: int) -> bool:

@@ -5,9 +5,11 @@ from __future__ import annotations
 import datetime as dt
 import math
 import random
+import tracemalloc
 from collections.abc import Callable
 from decimal import Decimal
 from typing import Any
+from unittest.mock import Mock
 
 import numpy as np
 import pyarrow as pa
@@ -20,7 +22,6 @@ from spark_apps.indexes.skipping.definition import Part, Settings
 from spark_apps.indexes.skipping.records import (
     WORDS,
     ColumnRecord,
-    Known,
     Marks,
     alike,
     bytes_of,
@@ -151,13 +152,13 @@ def test_given_tasks_that_have_pieces_of_files_then_what_is_joined_is_what_is_kn
 
     rows = pa.table({collecting._FILE: np.repeat([file.lineage for file in files], list(map(len, lists))), "v0": array})
     monkeypatch.setattr(collecting, "_ROWS_AT_ONCE", 50)
-    pieces: dict[int, list[Known]] = {}
+    pieces: dict[int, list[collecting.Piece]] = {}
     for some in (rows.slice(0, 90), rows.slice(90).take(rng.sample(range(len(rows) - 90), len(rows) - 90))):
         found = collecting._of_batches(
             making, {file.lineage: file for file in files}, some.to_batches(max_chunksize=20)
         )
-        for known in collecting._pieces_of(found):
-            pieces.setdefault(known.lineage, []).append(known)
+        for piece in collecting._pieces_of(found):
+            pieces.setdefault(piece.lineage, []).append(piece)
     assert len(pieces[files[3].lineage]) > 1
     for file, whole in zip(files, expected, strict=True):
         mine = making.joined(file, pieces.get(file.lineage, []))
@@ -174,6 +175,33 @@ def test_given_a_session_that_exchanges_longer_offsets_then_filters_hold_the_val
     making = collecting.Making([_part(kind)], SETTINGS)
     large = pa.large_string() if kind == "string" else pa.large_binary()
     rows = pa.table({collecting._FILE: pa.array([7] * 3), "v0": pa.array(values, pa.large_binary()).cast(large)})
-    (known,) = collecting._pieces_of(collecting._of_batches(making, {7: file}, rows.to_batches()))
-    bits = known.filters[0, "bloom"]
+    (piece,) = collecting._pieces_of(collecting._of_batches(making, {7: file}, rows.to_batches()))
+    bits = piece.known().filters[0, "bloom"]
     assert (bits == folded(_marked({"abc" if kind == "string" else b"abc"}, type_, len(bits)), 0.01)).all()
+
+
+def test_given_many_tasks_that_read_one_file_then_the_driver_has_few_of_their_filters_at_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    rows, tasks = 400_000, 40
+    file = DataFile("data", "", "g", "f", "base", rows, 4_000_000, 1, 0, 7)
+    making = collecting.Making([_part("bigint")], SETTINGS)
+
+    answers = pa.Table.from_batches(
+        [
+            batch
+            for some in np.split(np.arange(rows), tasks)
+            for batch in collecting._of_batches(
+                making, {7: file}, pa.table({collecting._FILE: np.full(len(some), 7), "v0": some}).to_batches()
+            )
+        ]
+    )
+    monkeypatch.setattr(collecting, "to_arrow", lambda rows: answers)
+    tracemalloc.start()
+    (known,) = collecting._found_by_tasks(Mock(), making, [file])
+    _, most = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+
+    whole = making.records([file], [rows], [pa.array(np.arange(rows))])[0]
+    assert (known.filters[0, "bloom"] == whole.filters[0, "bloom"]).all()
+    assert most < answers.nbytes + 8 * whole.filters[0, "bloom"].nbytes
