@@ -239,7 +239,7 @@ def _in_tasks(
     for few in _few(files, making.bytes_of, _MOST_FILTER_BYTES):
         found += _found_by_tasks(_rows(snapshot, few, making.parts), making, few)
     row_groups: dict[int, tuple[Known, ...]] = {}
-    for some in _few(list(divided.values()), lambda each: len(each.units), _MOST_ROW_GROUPS):
+    for some in _few(list(divided.values()), partial(_share_of_job, making), 1):
         units = [unit for each in some for unit in each.units]
         known = iter(_found_by_tasks(_rows_of_row_groups(snapshot, some, making.parts), making, units))
         for each in some:
@@ -250,14 +250,20 @@ def _in_tasks(
     return [changed(each, row_groups=row_groups.get(each.lineage, ())) for each in found]
 
 
-def _few(items: Sequence[Item], weight: Callable[[Item], int], most: int) -> Iterator[list[Item]]:
+def _share_of_job(making: Making, divided: Divided) -> float:
+    """Return which part of one job the row groups of a file are, by their number or the bytes of their filters."""
+    filters = sum(map(making.bytes_of, divided.units))
+    return max(len(divided.units) / _MOST_ROW_GROUPS, filters / _MOST_FILTER_BYTES)
+
+
+def _few(items: Sequence[Item], weight: Callable[[Item], float], most: float) -> Iterator[list[Item]]:
     """Yield some of the items at a time, in their order, that weigh no more together; or one."""
     some: list[Item] = []
-    total = 0
+    total = 0.0
     for item in items:
         if some and total + weight(item) > most:
             yield some
-            some, total = [], 0
+            some, total = [], 0.0
         some.append(item)
         total += weight(item)
     if some:

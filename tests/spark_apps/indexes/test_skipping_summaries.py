@@ -29,6 +29,7 @@ from spark_apps.indexes.skipping.records import (
     grams,
     value_from,
 )
+from spark_apps.indexes.skipping.row_groups import Divided
 from spark_apps.indexes.skipping.summaries import summarize
 from spark_apps.layout.types import ColumnType, arrow_type, parse_type
 from spark_apps.timeline.files import DataFile
@@ -205,3 +206,22 @@ def test_given_many_tasks_that_read_one_file_then_the_driver_has_few_of_their_fi
     whole = making.records([file], [rows], [pa.array(np.arange(rows))])[0]
     assert (known.filters[0, "bloom"] == whole.filters[0, "bloom"]).all()
     assert most < answers.nbytes + 8 * whole.filters[0, "bloom"].nbytes
+
+
+def test_given_row_groups_of_many_rows_then_no_job_hands_more_filters_to_the_driver_than_those_of_files_do(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    making, jobs = collecting.Making([_part("bigint")], SETTINGS), list[list[Divided]]()
+    unit = DataFile("data", "", "g", "f", "base", 1_000_000, 4_000_000, 1, 0, 7)
+    divided = {number: Divided(Mock(), (unit,) * 50) for number in range(20)}
+
+    def rows(snapshot: Any, some: list[Divided], parts: Any) -> None:
+        jobs.append(some)
+
+    monkeypatch.setattr(collecting, "_rows_of_row_groups", rows)
+    monkeypatch.setattr(collecting, "_found_by_tasks", lambda rows, making, units: [Mock(rows=1)] * len(units))
+    collecting._in_tasks(Mock(), making, [], divided)
+
+    assert [each for some in jobs for each in some] == list(divided.values())
+    for some in jobs:
+        assert sum(making.bytes_of(one) for each in some for one in each.units) <= collecting._MOST_FILTER_BYTES
