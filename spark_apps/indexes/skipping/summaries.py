@@ -119,7 +119,9 @@ def joined(one: ColumnRecord, other: ColumnRecord, kind: ColumnType, most: int) 
     :param most: so many different values are listed.
     """
     lows = [record.low for record in (one, other) if record.low is not None]
-    highs = [record.high for record in (one, other) if record.high is not None]
+    # A piece of as many rows as the log knows of the file was finished: its highest may be missing.
+    missing = any(record.low is not None and record.high is None for record in (one, other))
+    highs = [] if missing else [record.high for record in (one, other) if record.high is not None]
     values = None if one.values is None or other.values is None else tuple(sorted({*one.values, *other.values}))
     return ColumnRecord(
         one.filled + other.filled,

@@ -225,3 +225,13 @@ def test_given_row_groups_of_many_rows_then_no_job_hands_more_filters_to_the_dri
     assert [each for some in jobs for each in some] == list(divided.values())
     for some in jobs:
         assert sum(making.bytes_of(one) for each in some for one in each.units) <= collecting._MOST_FILTER_BYTES
+
+
+def test_given_a_file_of_more_rows_than_its_source_says_then_no_text_is_above_the_highest_that_is_known() -> None:
+    file = DataFile("data", "", "g", "f", "base", 2, 4000, 1, 0, 7)
+    part = Part(Expression("`c`", "c", ("c",), "c"), frozenset({"minmax"}), parse_type("string"))
+    making, pieces = collecting.Making([part], SETTINGS), list[collecting.Piece]()
+    for texts in (["z" * 80, "y"], ["a", "b"]):
+        rows = pa.table({collecting._FILE: [7, 7], "v0": texts})
+        pieces += collecting._pieces_of(collecting._of_batches(making, {7: file}, rows.to_batches()))
+    assert making.joined(file, pieces).columns == (ColumnRecord(4, b"a", None),)
