@@ -483,8 +483,10 @@ class ReadsArguments(DeclaresArguments, metaclass=_Reading):
     _renders_text: bool = False
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
+        # A class may also name its readers itself, and keep its arguments in a constructor that declares nothing.
+        declares = "readers" in cls.__dict__ or getattr(cls.__dict__.get("__init__"), _READERS, None)
         super().__init_subclass__(**kwargs)
-        if "template_fields" not in cls.__dict__ and getattr(cls.__dict__.get("__init__"), _READERS, None):
+        if declares and "template_fields" not in cls.__dict__:
             cls.template_fields = tuple(name for name in cls.readers if name not in cls.not_templates)
 
     def read_arguments(self, *, at_once: bool = False) -> None:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 
-from airflow_provider_index.arguments import epoch
+from airflow_provider_index.arguments import Reader, epoch, text
 from airflow_provider_index.failures import FINAL, as_airflow_error
 from airflow_provider_index.operators import (
     BucketRescaleOperator,
@@ -192,3 +193,17 @@ def test_an_error_that_ends_the_task_keeps_its_name_and_words() -> None:
 
     assert type(error).__name__ == "AirflowFailException"
     assert str(error) == "InvalidInput: The name is bad. Nothing was changed. Use another."
+
+
+class Noted(BuildIndexOperator):
+    """An operator of a user's own, which names the reader of its argument and keeps it itself."""
+
+    readers: ClassVar[Mapping[str, Reader]] = {**BuildIndexOperator.readers, "note": text}
+
+    def __init__(self, *, note: str, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.note = note
+
+
+def test_given_a_class_that_names_its_readers_itself_then_their_arguments_are_templates() -> None:
+    assert Noted.template_fields == (*BuildIndexOperator.template_fields, "note")
