@@ -156,8 +156,12 @@ class SparkTableOperator(InTransaction, TableOperator):
     # --- what an operator of its own says -------------------------------------------------------------------
 
     def arguments(self) -> dict[str, Any]:
-        """Return the arguments of the app, as JSON types: those that are not of every Spark operator."""
-        return {name: getattr(self, name) for name in self.readers if name not in SparkTableOperator.readers}
+        """Return the arguments of the app, as JSON types: those of the class that names the program.
+
+        What every Spark operator has is not among them, nor what a class below declares for itself.
+        """
+        kind = next(one for one in type(self).__mro__ if "program" in one.__dict__)
+        return {name: getattr(self, name) for name in kind.readers if name not in SparkTableOperator.readers}
 
     def source_fingerprint(self) -> Any:
         """Return a fingerprint of the state of the task's source; ``None`` if only the table is read."""

@@ -207,3 +207,9 @@ class Noted(BuildIndexOperator):
 
 def test_given_a_class_that_names_its_readers_itself_then_their_arguments_are_templates() -> None:
     assert Noted.template_fields == (*BuildIndexOperator.template_fields, "note")
+
+
+def test_given_a_class_below_one_with_a_program_then_its_own_arguments_are_not_the_programs() -> None:
+    given = {"task_id": "t", "table": "/t", "index": "i", "kind": "record"}
+
+    assert Noted(**given, note="n").arguments() == BuildIndexOperator(**given).arguments()
