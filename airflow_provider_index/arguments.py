@@ -454,9 +454,9 @@ class SerializesArguments(DeclaresArguments):
         return {name: getattr(self, name) for name in self.readers}
 
     def serialize(self) -> tuple[str, dict[str, Any]]:
-        """Return the path of the class, and its arguments."""
-        kind = type(self)
-        return f"{kind.__module__}.{kind.__qualname__}", self.serialized_arguments()
+        """Return the path of the class, and its arguments: those declared, and what a class below adds to them."""
+        kind, declared = type(self), SerializesArguments.serialized_arguments(self)
+        return f"{kind.__module__}.{kind.__qualname__}", {**declared, **self.serialized_arguments()}
 
 
 class _Reading(type(BaseOperator)):  # type: ignore[misc]

@@ -170,6 +170,24 @@ def test_given_a_class_below_then_it_takes_its_own_arguments_and_those_above() -
         DeclaringMore()
 
 
+class Adding(Declaring):
+    """A trigger of a user's own, which keeps an argument itself and serializes it beside those of the class above."""
+
+    def __init__(self, *, note: str, **more: Any) -> None:
+        super().__init__(**more)
+        self.note = note
+
+    def serialized_arguments(self) -> dict[str, Any]:
+        return {"note": self.note}
+
+
+def test_given_a_class_below_that_serializes_only_its_own_arguments_then_it_is_made_again_from_all() -> None:
+    path, arguments = Adding(columns="a", note="n").serialize()
+
+    assert path == f"{__name__}.Adding"
+    assert arguments == {"columns": ["a"], "window": None, "fail": True, "silent": 60.0, "note": "n"}
+
+
 def test_given_a_type_without_a_reader_when_declared_then_the_class_cannot_be_made() -> None:
     def init(self: Any, *, options: Mapping[str, Any]) -> None: ...
 
