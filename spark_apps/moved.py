@@ -24,6 +24,7 @@ MOVED = {
     _LAKE + "drop_index": _LAKE + "programs.drop_index",
     _LAKE + "environment": _LAKE + "jobs.environment",
     _LAKE + "indexes.columns": _LAKE + "indexes.included_columns",
+    _LAKE + "indexes.skipping.collecting_here": _LAKE + "indexes.skipping.collecting",
     _LAKE + "indexes.verification": _LAKE + "indexes.handler",
     _LAKE + "job": _LAKE + "jobs.job",
     _LAKE + "layout.engines": _LAKE + "layout.rules",
@@ -31,6 +32,8 @@ MOVED = {
     _LAKE + "mergetree.blockfiles": _LAKE + "mergetree.blocks",
     _LAKE + "mergetree.hadoop_store": _LAKE + "engine.hadoop_store",
     _LAKE + "mergetree.java_part": _LAKE + "engine.java_part",
+    _LAKE + "mergetree.parquet_pages": _LAKE + "storage.parquet.pages",
+    _LAKE + "mergetree.parquet_rows": _LAKE + "storage.parquet.page_index",
     _LAKE + "mergetree.pyspark_names": _LAKE + "engine.pyspark_names",
     _LAKE + "mergetree.spark_utils": _LAKE + "engine.spark_utils",
     _LAKE + "mergetree.spark_versions": _LAKE + "engine.spark_versions",
@@ -71,7 +74,11 @@ class _MovedModules(MetaPathFinder, Loader):
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        return ModuleSpec(fullname, self) if fullname in MOVED else None
+        if fullname not in MOVED:
+            return None
+        now = importlib.util.find_spec(MOVED[fullname])
+        # Python calls a program that is run by its old name by where the module is.
+        return ModuleSpec(fullname, self, origin=None if now is None else now.origin)
 
     def create_module(self, spec: ModuleSpec) -> ModuleType:
         now = MOVED[spec.name]
