@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from spark_apps import IndexedTable, open_table, sql
 from spark_apps.storage.errors import InvalidInput, KeysExist
 from spark_apps.timeline.features import ORDERED_DELETES
 from spark_apps.timeline.model import DATA_TREE, TOMBSTONES_TREE
+from tests.spark.local import session_with
 from tests.spark_apps.frames import frame
 from tests.spark_apps.small_tables import Prepared, locating_by_spark
 
@@ -183,8 +185,8 @@ def test_given_a_delete_without_an_ordering_then_it_takes_that_of_its_rows_and_u
     table.delete(frame(spark, [(8,)], "id bigint"), until=2)
     assert table.upsert(day(spark, (8, "a", 0, 2), (6, "a", 0, 8))).metrics["late"] == 1
     assert ids(table) == [(4, 5), (6, 8)]
-    for until in ("no number", 1.5e300):
-        with pytest.raises(InvalidInput, match="until"):
+    for strict, until in product(("true", "false"), ("no number", 1.5e300)):
+        with session_with(spark, {"spark.sql.ansi.enabled": strict}), pytest.raises(InvalidInput, match="until"):
             table.delete("id = 4", until=until)
 
 
