@@ -29,6 +29,7 @@ _SETTING = threading.Lock()
 # Before Spark 4.0 errors over a file have no class of their own; of one that cannot be opened Hadoop and Parquet tell.
 _UNREADABLE_FILE = re.compile(
     r"(?:\[FAILED_READ_FILE[^\]]*\][^\n]*?|Encountered error while reading) file (\S[^\n]*?)\.(?:\s|$)"
+    r"|Parquet column cannot be converted in file (\S[^\n]*?)\. Column: \["
     r"|ChecksumException: Checksum error: (\S[^\n]*?) at \d+ exp:"
     r"|RuntimeException: (\S[^\n]*?) is not a Parquet file"
 )

@@ -124,6 +124,8 @@ def test_given_numbers_of_partitions_then_each_row_is_in_its_own(
         # Spark 3.5
         "Job aborted due to stage failure: Task 1 in stage 305.0 failed 1 times, most recent failure: Lost task 1.0: "
         "org.apache.spark.SparkException: Encountered error while reading file {}. Details:\n\tat org.apache.spark",
+        "Lost task 1.0: org.apache.spark.SparkException: Parquet column cannot be converted in file {}. Column: [v], "
+        "Expected: bigint, Found: BINARY.",
         "Lost task 1.0: org.apache.hadoop.fs.ChecksumException: Checksum error: {} at 0 exp: 16417 got: 9723\n",
         "Lost task 1.0: java.lang.RuntimeException: {} is not a Parquet file. Expected magic number at tail",
         "Lost task 1.0: java.lang.RuntimeException: {} is not a Parquet file (length is too low: 4)",
