@@ -174,13 +174,13 @@ class OpenTable(Printed):
     def verify(self, name: str) -> VerificationReport:
         """Compare an index with all rows that it covers.
 
-        Every row and entry becomes a Python object, so this is for tables of a few million rows.
+        All rows and entries are held in memory, so this is for tables of a few million rows.
 
         :param name: the name of the index.
         :returns: what agrees and what differs.
         :raises IndexNotFound: if there is no index of this name.
-        :raises InvalidInput: for an index that only Spark can compare: of a kind of your own, over keys of a
-            registered source, or placed by a hash function in SQL.
+        :raises InvalidInput: for an index that only Spark can compare: over keys of a registered source or over
+            expressions, placed by a hash function in SQL, or of a kind that tells only Spark how.
         :raises UnsupportedSource: naming a file of a source that only Spark reads correctly.
         :raises StorageError: if a file of the table is missing or damaged.
         """

@@ -129,6 +129,9 @@ PAGES = (
         "For those who write an index kind, a rule engine or a hash function.",
         ("spark_apps.indexes.handler", "spark_apps.indexes.file_kinds"),
         (
+            "spark_apps.indexes.comparison.ArrowReader",
+            "spark_apps.indexes.comparison.Comparison",
+            "spark_apps.indexes.comparison.Part",
             "spark_apps.indexes.lineage.Coverage",
             "spark_apps.indexes.lineage.LINEAGE",
             "spark_apps.indexes.lineage.entry_files",

@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
     from pyspark.sql.types import StructType
 
+    from spark_apps.indexes.comparison import ArrowReader, Comparison
     from spark_apps.indexes.included_columns import IncludedColumns
     from spark_apps.indexes.ranges import Range
 
@@ -123,27 +124,6 @@ class VerificationReport(Printed):
         verdict = "agrees with the rows" if self.ok else "DIFFERS from the rows"
         examples = Grid(("fault", "key", "partition", "expected"), rows, "examples")
         return View(f"index {self.index} {verdict} of version {self.version}", facts, [examples])
-
-
-def unreadable(context: IndexContext, files: Sequence[DataFile], error: Exception) -> VerificationReport:
-    """Return the report on an index with a file that cannot be read.
-
-    :param context: of the call. :param files: of the index.
-    :raises: the error again if it is not the index's.
-    """
-    snapshot = context.snapshot
-    broken = [
-        file.path for file in files if (info := snapshot.store.head(file.path)) is None or info.size != file.bytes
-    ]
-    text = str(error)
-    broken = broken or [file.path for file in files if file.path.rsplit("/", 1)[1] in text]
-    if not broken:
-        raise error
-    return VerificationReport(
-        index=context.definition.name, version=snapshot.state.version, rows=0,
-        entries=sum(file.rows - file.tombstones for file in files), missing=0, too_many=0, wrong_partition=0, stale=0,
-        uncovered=0, differences=tuple(Difference("unreadable", {"file": path}) for path in broken[:EXAMPLES]),
-    )  # fmt: skip
 
 
 def _plain(value: Any) -> Any:
@@ -703,8 +683,19 @@ class IndexHandler(ABC):
         """
         return {}
 
+    def comparison(self, context: IndexContext, reader: ArrowReader | None = None) -> Comparison | None:
+        """Return the entries that the index should have by the rows that it covers, and those that it has.
+
+        They are compared by :mod:`spark_apps.indexes.comparison`, which makes the report. A kind that compares its
+        entries otherwise implements :meth:`verify` instead.
+
+        :param reader: reads both as Arrow tables if there is no Spark session.
+        :returns: ``None`` if the kind does not tell, or only in Spark.
+        """
+        return None
+
     def verify(self, context: IndexContext) -> VerificationReport:
-        """Compare what the index holds with a full scan of what it covers.
+        """Compare what the index holds with a full scan of what it covers; of a kind without :meth:`comparison`.
 
         :raises InvalidInput: if the kind does not tell how.
         :returns: what agrees and what differs.

@@ -19,8 +19,9 @@ from typing import Any, ClassVar, Literal
 
 from msgspec.structs import replace
 
-from spark_apps.engine.pyspark_names import DataFrame, F, StructType, spark_errors
-from spark_apps.engine.spark_utils import cached, inline
+from spark_apps.engine.pyspark_names import DataFrame, F, StructType
+from spark_apps.engine.spark_utils import inline
+from spark_apps.indexes.comparison import ArrowReader, Comparison, Part, counted
 from spark_apps.indexes.computed import (
     Indexed,
     cannot_use,
@@ -37,14 +38,10 @@ from spark_apps.indexes.computed import (
 )
 from spark_apps.indexes.file_kinds import Answer, Blocks, Entries, FileKind, own_files
 from spark_apps.indexes.handler import (
-    EXAMPLES,
     CannotPrune,
-    Difference,
     IndexContext,
     IndexWork,
     PredicateProbe,
-    VerificationReport,
-    unreadable,
 )
 from spark_apps.indexes.keyed.lookup import naming_damage
 from spark_apps.indexes.lineage import Coverage, carriers, entry_files
@@ -66,7 +63,7 @@ from spark_apps.mergetree.schema import check_partition_types, column, column_ty
 from spark_apps.mergetree.tree import GROUP_ID, LINEAGE, Snapshot, Tree
 from spark_apps.mergetree.write import stage_rows
 from spark_apps.storage.arrow_keys import in_one_piece
-from spark_apps.storage.errors import InvalidInput, InvalidSchema, StorageError, VerificationFailed
+from spark_apps.storage.errors import InvalidInput, InvalidSchema, VerificationFailed
 from spark_apps.storage.parquet.files import column_chunk
 from spark_apps.storage.parquet.listed import ParquetFiles
 from spark_apps.timeline.files import DataFile
@@ -408,93 +405,62 @@ def _encode(values: Any) -> tuple[Any, list[Any]]:
 # --- Verification -----------------------------------------------------------------------------------------------------
 
 
-_SIDE = "__index_entry"
-_FAULT = "__index_fault"
-
-
-def compare_blocks(context: IndexContext) -> VerificationReport:
-    """Return what differs between the entries and the rows of the files covered."""
-    try:
-        return _compare(context, entry_tree(context.table, context.definition))
-    except spark_errors(StorageError) as error:
-        return unreadable(context, context.snapshot.state.files(context.definition.tree), error)
-
-
-def _compare(context: IndexContext, tree: Tree) -> VerificationReport:
-    check_computes(context.snapshot, context.definition)
-    snapshot, index_files = context.snapshot, context.snapshot.state.files(tree.name)
-    coverage = Coverage.of(index_files)
+def compared_blocks(context: IndexContext, reader: ArrowReader | None) -> Comparison | None:
+    """Return the entries that the files covered should have, and those that there are of them."""
+    snapshot, definition = context.snapshot, context.definition
+    if reader is not None and expressions_in(context.table, definition):
+        return None
+    check_computes(snapshot, definition)
+    tree = entry_tree(context.table, definition)
+    index_files = snapshot.state.files(tree.name)
+    coverage, entry = Coverage.of(index_files), entry_files(index_files)
     files = [file for file in snapshot.state.files(DATA_TREE) if file.lineage in coverage.lineages]
-    files_with_entries = entry_files(index_files)
-    stored = (
-        read_files(snapshot, tree, files_with_entries, tree.columns)
-        if files_with_entries
-        else empty(snapshot, tree, tree.columns)
+    lineages, footers = {file.lineage for file in files}, read_footers(snapshot, files)
+    if reader is None:
+        expected, stored = (empty(snapshot, tree, tree.columns) for _ in range(2))
+        if files:
+            expected = expected_entries(context, tree, files, footers)
+        if entry:
+            stored = entries_of_files(snapshot, read_files(snapshot, tree, entry, tree.columns), lineages)
+    else:
+        expected = _counted_blocks(snapshot, tree, files, footers, reader)
+        stored = _of_lineages(reader.unmerged(tree, entry, tree.columns), lineages)
+
+    def text(identity: Mapping[str, Any], texts: Sequence[str | None]) -> str:
+        return f"block {identity[BLOCK]} of {texts[0]}, {texts[1]} rows"
+
+    shown = {one.stored: one.name for one in indexed_by(context.table, definition)}
+    return Comparison(
+        (Part(tree.key, (BLOCKS, ROWS), expected, stored),),
+        shown={**{name: shown[name] for name in tree.key if name not in (LINEAGE, BLOCK)}, LINEAGE: "lineage"},
+        text=text,
+        other="wrong values",
+        uncovered=sum(
+            not any(file.lineage in coverage.lineages for file in group) for group in snapshot.groups().values()
+        ),
+        held=sum(file.rows for file in entry),
+        rows=ROWS,
     )
-    expected = (
-        expected_entries(context, tree, files, read_footers(snapshot, files))
-        if files
-        else empty(snapshot, tree, tree.columns)
-    )
-    entries = entries_of_files(snapshot, stored, {file.lineage for file in files})
-    with cached(_pair_by_value(tree, expected, entries)) as paired:
-        counts = {row[0]: row for row in paired.groupBy(_FAULT).agg(
-            F.count("*").alias("n"), F.sum(ROWS).alias("rows"), F.sum(_SIDE).alias("entries")).collect()}  # fmt: skip
-        examples = paired.where(F.col(_FAULT) != "agree").limit(EXAMPLES).collect()
-    fault_counts = {fault: row["n"] for fault, row in counts.items()}
-    live = sum(row["entries"] or 0 for row in counts.values())
-    total = sum(file.rows for file in files_with_entries)
-    return VerificationReport(
-        index=context.definition.name,
-        version=snapshot.state.version,
-        rows=sum(row["rows"] or 0 for row in counts.values()),
-        entries=live,
-        missing=fault_counts.get("missing", 0),
-        too_many=fault_counts.get("too many", 0),
-        wrong_partition=0,
-        wrong_values=fault_counts.get("wrong values", 0),
-        stale=total - live,
-        uncovered=sum(not any(file.lineage in coverage.lineages for file in group)
-                      for group in snapshot.groups().values()),
-        differences=tuple(_difference(context, tree, row) for row in examples),
-    )  # fmt: skip
 
 
-def _pair_by_value(tree: Tree, expected: DataFrame, entries: DataFrame) -> DataFrame:
-    """Return one row per value and block: its rows, its entries, and what is wrong."""
-    names = [*tree.key, BLOCKS, ROWS]
-    rows_and_entries = expected.select(*map(column, names), F.lit(0).alias(_SIDE)).unionByName(
-        entries.select(*map(column, names), F.lit(1).alias(_SIDE))
-    )
-    counted = F.struct(BLOCKS, ROWS)
-    paired = rows_and_entries.groupBy(*map(column, tree.key)).agg(
-        F.max(F.when(F.col(_SIDE) == 0, counted)).alias("__index_there"),
-        F.max(F.when(F.col(_SIDE) == 1, counted)).alias("__index_said"),
-        F.sum(_SIDE).cast("bigint").alias(_SIDE),
-    )
-    expected_counts, entry_counts = F.col("__index_there"), F.col("__index_said")
-    fault = (
-        F.when(entry_counts.isNull(), "missing")
-        .when(expected_counts.isNull(), "too many")
-        .when((expected_counts != entry_counts) | (F.col(_SIDE) > 1), "wrong values")
-        .otherwise("agree")
-    )
-    return paired.withColumns({_FAULT: fault, ROWS: expected_counts[ROWS]})
+def _counted_blocks(
+    snapshot: Snapshot, tree: Tree, files: Sequence[DataFile], footers: Sequence[BlockFile], reader: ArrowReader
+) -> Any:
+    """Return what :func:`expected_entries` does, as an Arrow table."""
+    import pyarrow as pa
+
+    names = [name for name in tree.columns if name not in (BLOCKS, ROWS)]
+    entries = counted(reader.unmerged(snapshot.data, files, names), ROWS)
+    blocks = {footer.file.lineage: footer.blocks for footer in footers}
+    of_entries = [blocks.get(lineage, 1) for lineage in entries[LINEAGE].to_pylist()]
+    return entries.append_column(BLOCKS, pa.array(of_entries, pa.int32())).select(tree.columns)
 
 
-def _difference(context: IndexContext, tree: Tree, row: Any) -> Difference:
-    shown = {one.stored: one.name for one in indexed_by(context.table, context.definition)}
-    key = {shown[name]: row[name] for name in tree.key if name not in (LINEAGE, BLOCK)}
-    entry_counts, expected_counts = row["__index_said"], row["__index_there"]
-    actual = (
-        None if entry_counts is None else f"block {row[BLOCK]} of {entry_counts[BLOCKS]}, {entry_counts[ROWS]} rows"
-    )
-    correct = (
-        None
-        if expected_counts is None
-        else f"block {row[BLOCK]} of {expected_counts[BLOCKS]}, {expected_counts[ROWS]} rows"
-    )
-    return Difference(row[_FAULT], {**key, "lineage": row[LINEAGE]}, actual, correct)
+def _of_lineages(entries: Any, lineages: Collection[int]) -> Any:
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    return entries.filter(pc.is_in(entries[LINEAGE], value_set=pa.array(sorted(lineages), pa.int64())))
 
 
 # --- the handler ------------------------------------------------------------------------------------------------------
@@ -629,8 +595,8 @@ class CompactHandler(FileKind):
 
         return Answer(left, matching.files, lambda: matching.bytes)
 
-    def verify(self, context: IndexContext) -> VerificationReport:
-        return compare_blocks(context)
+    def comparison(self, context: IndexContext, reader: ArrowReader | None = None) -> Comparison | None:
+        return compared_blocks(context, reader)
 
     def _may_hold(self, context: IndexContext, file: DataFile, probe: PredicateProbe) -> bool:
         types = {field.name: field.type for field in context.table.fields}

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 from msgspec.structs import replace
 
 from spark_apps.engine.pyspark_names import F
+from spark_apps.indexes.comparison import ArrowReader, Comparison
 from spark_apps.indexes.computed import expressions_in, fields_in, with_key_types
 from spark_apps.indexes.covering import index_files, scan
 from spark_apps.indexes.covering.definition import (
@@ -51,7 +52,6 @@ from spark_apps.indexes.handler import (
     CoveringScan,
     IndexContext,
     PredicateProbe,
-    VerificationReport,
     estimated_rows,
 )
 from spark_apps.indexes.included_columns import IncludedColumns, intersect_names
@@ -352,5 +352,5 @@ class CoveringHandler(FileKind):
     ) -> CoveringScan | CannotPrune:
         return scan.substitute(context, probe, columns, groups)
 
-    def verify(self, context: IndexContext) -> VerificationReport:
-        return index_files.verify(context)
+    def comparison(self, context: IndexContext, reader: ArrowReader | None = None) -> Comparison | None:
+        return index_files.comparison(context, reader)

@@ -6,6 +6,7 @@ their columns, those of like columns together, and the rest is added as nulls; P
 
 from __future__ import annotations
 
+import json
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import reduce
 from typing import Any
@@ -13,21 +14,29 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
-from spark_apps.engine.pyspark_names import Column, DataFrame, F, T, spark_errors
-from spark_apps.engine.spark_utils import cached, inline
-from spark_apps.indexes.computed import check_computes, columns_for, fields_in, indexed_by, values_for
+from spark_apps.engine.pyspark_names import Column, DataFrame, F, T
+from spark_apps.engine.spark_utils import inline
+from spark_apps.indexes.comparison import ArrowReader, Comparison, Part
+from spark_apps.indexes.computed import (
+    check_computes,
+    columns_for,
+    expressions_in,
+    fields_in,
+    indexed_by,
+    values_for,
+)
 from spark_apps.indexes.covering.definition import (
     fields_of,
     has_buckets,
     has_lineage,
     hash_of,
     indexed_columns,
-    schema_of,
 )
-from spark_apps.indexes.handler import EXAMPLES, Difference, IndexContext, VerificationReport, unreadable
+from spark_apps.indexes.handler import IndexContext
 from spark_apps.indexes.included_columns import intersect_names
-from spark_apps.indexes.keyed.lookup import damaged_file_error
+from spark_apps.indexes.keyed.lookup import buckets_of_keys, damaged_file_error
 from spark_apps.indexes.lineage import LINEAGE, Coverage, entry_files, indexable
+from spark_apps.layout.hashing import on_driver
 from spark_apps.mergetree.buckets import bucket_column, single_target
 from spark_apps.mergetree.damaged_pages import Pages, damaged_pages
 from spark_apps.mergetree.integrity import check_intact
@@ -36,7 +45,7 @@ from spark_apps.mergetree.schema import column, column_share, column_types, quot
 from spark_apps.mergetree.tree import GROUP_ID, Tree
 from spark_apps.mergetree.write import stage_bucket_files, stage_rows
 from spark_apps.storage.documents import reason
-from spark_apps.storage.errors import LogDamaged, StorageError
+from spark_apps.storage.errors import InvalidInput, LogDamaged, StorageError
 from spark_apps.timeline.files import DataFile
 from spark_apps.timeline.model import COVERS, AddFile, Field
 
@@ -319,51 +328,81 @@ def _pages(context: IndexContext, file: DataFile, columns: Collection[str]) -> P
 # --- Verification -----------------------------------------------------------------------------------------------------
 
 
-_ROWS = "__index_rows"
-_ENTRIES = "__index_entries"
-_VALUES = "__index_values"
-
-
-def verify(context: IndexContext) -> VerificationReport:
-    """Compare a covering index with a full scan; see :meth:`~spark_apps.indexes.handler.IndexHandler.verify`."""
-    index_files = context.snapshot.state.files(context.definition.tree)
-    try:
-        return _compare(context, index_files)
-    except spark_errors(StorageError) as error:
-        return unreadable(context, index_files, error)
-
-
-def _compare(context: IndexContext, index_files: Sequence[DataFile]) -> VerificationReport:
-    check_computes(context.snapshot, context.definition)
+def comparison(context: IndexContext, reader: ArrowReader | None) -> Comparison | None:
+    """Return the rows of the files covered as entries, each with its bucket, and the entries that there are of them."""
+    table, definition = context.table, context.definition
+    if reader is not None and (expressions_in(table, definition) or not on_driver(hash_of(definition))):
+        return None
+    check_computes(context.snapshot, definition)
+    index_files = context.snapshot.state.files(definition.tree)
     coverage, files = Coverage.of(index_files), entry_files(index_files)
     _check_held(context, coverage)
-    check_readable(context, files)
+    if reader is None:
+        check_readable(context, files)
     live = {file.lineage: file for file in indexable(context.snapshot).values()}
     covered = coverage.lineages & live.keys()
-    if not has_lineage(context.definition) and covered != coverage.lineages:
+    if not has_lineage(definition) and covered != coverage.lineages:
         covered = frozenset()  # of which file a row is cannot be known any more, and no query relies on it
-    stale = sum(file.rows for file in files)
-    if not covered:
-        return _report(context, 0, 0, stale, len(live), {}, [])
-    compared = []
-    for columns, lineages in by_columns(context, coverage, covered).items():
-        lying = rows_of(context, [live[lineage] for lineage in lineages], columns)
-        compared.append((columns, 0, _with_bucket(context, lying)))
-        if files:
-            names = [*columns, *_lineage_columns(context), GROUP_ID]
-            compared.append((columns, 1, read_entries(context, files, names, only=lineages)))
-    equal = _count_equal(context, compared)
-    if equal is not None:
-        return _report(context, equal, equal, stale - equal, len(live) - len(covered), {}, [])
-    parts = [_as_values(context, *part) for part in compared]
-    with cached(_differences_by_identity(context, reduce(DataFrame.unionByName, parts))) as differing:
-        sums = differing.agg(F.sum(_ROWS), F.sum(_ENTRIES), F.sum("missing"), F.sum("more"), F.sum("other")).collect()[
-            0
-        ]
-        rows, entries, *fault_counts = (int(value or 0) for value in sums)
-        examples = differing.where("missing + more + other > 0").limit(EXAMPLES).collect() if any(fault_counts) else []
-    counts = dict(zip(("missing", "too many", "wrong values"), fault_counts, strict=True))
-    return _report(context, rows, entries, stale - entries, len(live) - len(covered), counts, examples)
+    identity = _identity_columns(context)
+    parts = []
+    for columns, lineages in _by_columns(context, coverage, covered).items() if covered else ():
+        of_lineages = [live[lineage] for lineage in lineages]
+        expected, stored = (
+            _in_spark(context, columns, of_lineages, files)
+            if reader is None
+            else _in_arrow(context, columns, of_lineages, files, reader)
+        )
+        parts.append(Part(identity, (*columns, GROUP_ID), expected, stored))
+    shown = {one.stored: one.name for one in indexed_by(table, definition)}
+    return Comparison(
+        parts,
+        shown={name: shown.get(name, name) for name in identity if name != LINEAGE},
+        text=lambda _, texts: json.dumps(texts, separators=(",", ":"), ensure_ascii=False),
+        other="wrong values",
+        uncovered=len(live) - len(covered),
+        once=False,
+        held=sum(file.rows for file in files),
+    )
+
+
+def _in_spark(
+    context: IndexContext, columns: Sequence[str], of: Sequence[DataFile], files: Sequence[DataFile]
+) -> tuple[DataFrame, DataFrame]:
+    """Return the entries that data files should have, and those that index files hold of them."""
+    definition, types = context.definition, column_types(fields_in(context.table, context.definition))
+    indexed = indexed_columns(context.table, definition)
+    bucket = bucket_column(indexed, definition.shards, hash_of(definition), [types[name] for name in indexed])
+    expected = rows_of(context, of, columns).withColumn(GROUP_ID, bucket.cast("string"))
+    names = [*columns, *_lineage_columns(context), GROUP_ID]
+    lineages = [file.lineage for file in of]
+    return expected, read_entries(context, files, names, only=lineages) if files else expected.where("false")
+
+
+def _in_arrow(
+    context: IndexContext,
+    columns: Sequence[str],
+    of: Sequence[DataFile],
+    files: Sequence[DataFile],
+    reader: ArrowReader,
+) -> tuple[Any, Any]:
+    """Return what :func:`_in_spark` does, as Arrow tables."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    tree = entry_tree(context, columns, context.table.fields)
+    expected = reader.unmerged(context.snapshot.data, of, [*columns, *_lineage_columns(context)])
+    buckets = buckets_of_keys(tree, expected, context.definition.shards) if len(expected) else []
+    if buckets is None:
+        raise InvalidInput(
+            f"The index {context.definition.name!r} holds a value that Python does not know.",
+            hint="Use IndexedTable.load(spark, …).verify(name), or VerifyIndexOperator.",
+        )
+    expected = expected.append_column(GROUP_ID, pa.array(map(str, buckets), pa.string()))
+    stored = reader.unmerged(tree, files, expected.column_names, columns_of)
+    if has_lineage(context.definition):
+        lineages = pa.array([file.lineage for file in of], pa.int64())
+        stored = stored.filter(pc.is_in(stored[LINEAGE], value_set=lineages))
+    return expected, stored
 
 
 def _check_held(context: IndexContext, coverage: Coverage) -> None:
@@ -371,7 +410,7 @@ def _check_held(context: IndexContext, coverage: Coverage) -> None:
 
     :raises LogDamaged: naming the column.
     """
-    known = set(schema_of(context.definition).names)
+    known = {field.name for field in fields_of(context.definition)}
     stray = sorted({name for part in coverage.parts for name in part.columns} - known)
     if stray:
         raise damaged(context, f"holds a column {stray[0]!r}, which is none of its columns", COVERS)
@@ -390,7 +429,7 @@ def damaged(context: IndexContext, what: str, field: str) -> LogDamaged:
     )
 
 
-def by_columns(context: IndexContext, coverage: Coverage, covered: frozenset[int]) -> dict[tuple[str, ...], list[int]]:
+def _by_columns(context: IndexContext, coverage: Coverage, covered: frozenset[int]) -> dict[tuple[str, ...], list[int]]:
     """Return columns to compare -> of which files.
 
     Without lineage these are compared at once, in what all entries have.
@@ -410,99 +449,9 @@ def _lineage_columns(context: IndexContext) -> list[str]:
     return [LINEAGE] if has_lineage(context.definition) else []
 
 
-def identity_columns(context: IndexContext) -> list[str]:
+def _identity_columns(context: IndexContext) -> tuple[str, ...]:
     """Return the columns by which an entry with other values is known to be of the same row."""
     # In a source the record key need not be unique, and its entries do without.
     key = context.table.record_key if context.table.source is None else ()
     indexed = indexed_columns(context.table, context.definition)
-    return list(dict.fromkeys([*(key or indexed), *_lineage_columns(context)]))
-
-
-def _with_bucket(context: IndexContext, rows: DataFrame) -> DataFrame:
-    """Return rows with the bucket that a query looks for each in: by the table's types of today."""
-    definition, types = context.definition, column_types(fields_in(context.table, context.definition))
-    indexed = indexed_columns(context.table, definition)
-    kinds = [types[name] for name in indexed]
-    bucket = bucket_column(indexed, definition.shards, hash_of(definition), kinds)
-    return rows.withColumn(GROUP_ID, bucket.cast("string"))
-
-
-def _count_equal(context: IndexContext, compared: Sequence[tuple[Sequence[str], int, DataFrame]]) -> int | None:
-    """Return how many rows there are if the entries are as many with the same sums of two hashes, else ``None``.
-
-    One pass without a shuffle, where finding each difference sorts both sides. Rows that differ have the same sums once
-    in 2**64 or so.
-    """
-    schema = schema_of(context.definition)
-    digests = []
-    for columns, entry, rows in compared:
-        values = [_hashed(column(name), schema[name].dataType) for name in columns]
-        values += [column(name) for name in (*_lineage_columns(context), GROUP_ID)]
-        nulls = [column(name).isNull() for name in columns]  # which Spark's hash leaves out
-        hashes = [F.xxhash64(F.lit(seed), *values, *nulls).cast("decimal(20,0)").alias(f"h{seed}") for seed in (0, 1)]
-        digests.append(rows.select(F.lit(entry).alias(_ENTRIES), *hashes))
-    sums = (F.count("*").alias("n"), F.sum("h0").alias("h0"), F.sum("h1").alias("h1"))
-    sides = reduce(DataFrame.union, digests).groupBy(_ENTRIES).agg(*sums).collect()
-    distinct = {(row["n"], row["h0"], row["h1"]) for row in sides}
-    return int(sides[0]["n"]) if len(sides) == 2 and len(distinct) == 1 else None
-
-
-def _hashed(value: Any, kind: T.DataType) -> Any:
-    """Return what is hashed of a value: as it lies there where Spark hashes each value of the type differently."""
-    exact = (T.BinaryType, T.BooleanType, T.IntegralType, T.DecimalType, T.DateType, T.TimestampType)
-    return value if isinstance(kind, exact) else _text(value, kind)
-
-
-def _as_values(context: IndexContext, columns: Sequence[str], entry: int, rows: DataFrame) -> DataFrame:
-    """Return rows or entries as the columns that name one, with all its values and its bucket in one text."""
-    schema = schema_of(context.definition)
-    texts = [_text(column(name), schema[name].dataType) for name in columns]
-    values = F.to_json(F.array(*texts, F.col(GROUP_ID)), {"ignoreNullFields": "false"})
-    return rows.select(
-        *map(column, identity_columns(context)),
-        values.alias(_VALUES),
-        F.lit(1 - entry).alias(_ROWS),
-        F.lit(entry).alias(_ENTRIES),
-    )
-
-
-def _text(value: Any, kind: T.DataType) -> Any:
-    if isinstance(kind, T.BinaryType):
-        return F.hex(value)
-    if isinstance(kind, (T.ArrayType, T.StructType, T.MapType)):
-        return F.to_json(F.struct(value.alias("v")))
-    return value.cast("string")
-
-
-def _differences_by_identity(context: IndexContext, rows_and_entries: DataFrame) -> DataFrame:
-    """Return one row per identity: its rows and entries counted, and how many of these disagree how."""
-    identity = [column(name) for name in identity_columns(context)]
-    by_values = rows_and_entries.groupBy(*identity, _VALUES).agg(
-        F.sum(_ROWS).alias(_ROWS), F.sum(_ENTRIES).alias(_ENTRIES)
-    )
-    fewer, more = (F.greatest(F.col(a) - F.col(b), F.lit(0)) for a, b in ((_ROWS, _ENTRIES), (_ENTRIES, _ROWS)))
-    by_identity = by_values.groupBy(*identity).agg(
-        F.sum(_ROWS).alias(_ROWS), F.sum(_ENTRIES).alias(_ENTRIES), F.sum(fewer).alias("fewer"),
-        F.sum(more).alias("surplus"), F.max(F.when(F.col(_ROWS) > F.col(_ENTRIES), F.col(_VALUES))).alias("expected"),
-        F.max(F.when(F.col(_ENTRIES) > F.col(_ROWS), F.col(_VALUES))).alias("actual"),
-    )  # fmt: skip
-    wrong_values = F.least("fewer", "surplus")
-    return by_identity.withColumns(
-        {"other": wrong_values, "missing": F.col("fewer") - wrong_values, "more": F.col("surplus") - wrong_values}
-    )
-
-
-def _report(
-    context: IndexContext, rows: int, entries: int, stale: int, uncovered: int, counts: dict[str, int], examples: Any
-) -> VerificationReport:
-    differences = []
-    shown = {one.stored: one.name for one in indexed_by(context.table, context.definition)}
-    for row in examples:
-        fault = "wrong values" if row["other"] else "missing" if row["missing"] else "too many"
-        key = {shown.get(name, name): row[name] for name in identity_columns(context) if name != LINEAGE}
-        differences.append(Difference(fault, key, row["actual"], row["expected"]))
-    return VerificationReport(
-        index=context.definition.name, version=context.snapshot.state.version, rows=rows, entries=entries,
-        missing=counts.get("missing", 0), too_many=counts.get("too many", 0), wrong_partition=0, stale=max(0, stale),
-        uncovered=uncovered, differences=tuple(differences), wrong_values=counts.get("wrong values", 0),
-    )  # fmt: skip
+    return tuple(dict.fromkeys([*(key or indexed), *_lineage_columns(context)]))

@@ -17,8 +17,8 @@ from typing import Any, ClassVar, Literal
 
 from msgspec.structs import replace
 
-from spark_apps.engine.pyspark_names import DataFrame, F, spark_errors
-from spark_apps.engine.spark_utils import cached
+from spark_apps.engine.pyspark_names import DataFrame, F
+from spark_apps.indexes.comparison import COVERED, HELD, LAGS, MARK, SHARD, ArrowReader, Comparison, Part
 from spark_apps.indexes.computed import (
     Indexed,
     cannot_use,
@@ -32,22 +32,19 @@ from spark_apps.indexes.computed import (
     with_key_types,
 )
 from spark_apps.indexes.handler import (
-    EXAMPLES,
     PARTITION,
     Candidates,
     CannotPrune,
     ChangedRows,
     Changes,
-    Difference,
     IndexContext,
     IndexHandler,
     IndexPlan,
     IndexWork,
     PredicateProbe,
-    VerificationReport,
-    unreadable,
 )
 from spark_apps.indexes.keyed.lookup import (
+    GroupLocator,
     buckets_of_keys,
     find_candidates,
     groups_of,
@@ -63,7 +60,7 @@ from spark_apps.mergetree.tree import DELETED, GROUP_ID, FileGroups, Snapshot, T
 from spark_apps.mergetree.write import fold, plan_fold, stage_rows
 from spark_apps.mergetree.write_here import can_stage_here, stage_table
 from spark_apps.storage.arrow_keys import number_rows
-from spark_apps.storage.errors import InvalidInput, StorageError, VerificationFailed
+from spark_apps.storage.errors import InvalidInput, VerificationFailed
 from spark_apps.timeline.files import DataFile, GroupKey, is_merged
 from spark_apps.timeline.model import (
     DATA_TREE,
@@ -574,8 +571,41 @@ class EntryHandler(IndexHandler):
         groups, shards = context.snapshot.groups(), context.definition.shards
         return sampled_shard_parts(tree, groups, lambda sampled: self._entries_of(context, sampled), shards)
 
-    def verify(self, context: IndexContext) -> VerificationReport:
-        return compare(context, self)
+    def comparison(self, context: IndexContext, reader: ArrowReader | None = None) -> Comparison | None:
+        snapshot, definition = context.snapshot, context.definition
+        if reader is not None and (context.table.source is not None or self.expressions(context.table, definition)):
+            return None
+        tree, index = self.tree(context.table, definition), snapshot.state.index(definition.name)
+        groups, locator, unmerged = snapshot.groups(), GroupLocator(snapshot), None
+        covered = {group: files for group, files in groups.items() if index.covers(group)}
+        marks = {group: COVERED if group in covered else LAGS for group in groups}
+        if reader is None:
+            expected = self.expected(context, covered)
+            entries, unmerged = _unmerged_entries(context, tree)
+            stored = self.entries(context) if entries is None else entries
+        else:
+            expected = reader.merged(snapshot.data, covered, tree.columns)
+            entries = reader.merged(tree, snapshot.groups(tree.name), [*tree.columns, HELD])
+            stored = _with_shards(tree, entries, definition)
+        places = [name for name in GROUP_COLUMNS if name in tree.columns]
+        said = tuple(name for name in places if name not in tree.key)
+
+        def text(identity: Mapping[str, Any], texts: Sequence[str | None]) -> str:
+            values = {**identity, **dict(zip(said, texts, strict=True))}
+            return " group ".join(values[name] for name in places)
+
+        return Comparison(
+            (Part(tree.key, said, expected, stored),),
+            shown={name: shown_key(name) for name in tree.key if name not in GROUP_COLUMNS},
+            text=text,
+            other="wrong partition",
+            uncovered=len(groups) - len(covered),
+            merged=True,
+            keeps_old=self.keeps_old_entries(definition),
+            unmerged=unmerged,
+            marked=lambda entries: with_group_marks(entries, snapshot, marks, MARK),
+            mark=lambda entry: marks.get(_group_of(locator, context.table.record_key, entry)),
+        )
 
     # --- Compaction ---------------------------------------------------------------------------------------------------
 
@@ -648,6 +678,60 @@ def _parse_number(name: str, text: str) -> int:
         raise InvalidInput(f"The index property {name!r} is {text!r}, not a number.", hint="Give a number.") from error
 
 
+# --- Verification -----------------------------------------------------------------------------------------------------
+
+
+_STORED_GROUP = "__index_stored_group"
+
+
+def _unmerged_entries(context: IndexContext, tree: Tree) -> tuple[DataFrame | None, DataFrame | None]:
+    """Return the entries with the shards that hold them and those in which lookups of their values read.
+
+    First the live ones, if none are to be merged; else all, and tombstones, unmerged. Lookups hash by the table's
+    types of today.
+    """
+    groups, snapshot = context.snapshot.groups(tree.name), context.snapshot
+    if not groups:
+        return None, None
+    # The reader gives the shard the name that a column of entries may have.
+    renamed = [replace(field, name=_STORED_GROUP) if field.name == GROUP_ID else field for field in tree.fields]
+    stored = (
+        {**tree.stored_names, _STORED_GROUP: GROUP_ID} if tree.by_id or GROUP_ID in tree.columns else tree.stored_names
+    )
+    unmerged_tree = replaced(tree, fields=tuple(renamed), stored_names=stored)
+    files = [file for group_files in groups.values() for file in group_files]
+    types = [tree.type_of(name) for name in tree.hash_fields]
+    shard = bucket_column(tree.hash_fields, context.definition.shards, tree.hash_function, types)
+    rows = read_files(snapshot, unmerged_tree, files, [*unmerged_tree.columns, GROUP_ID])
+    rows = rows.withColumnRenamed(GROUP_ID, HELD).withColumnRenamed(_STORED_GROUP, GROUP_ID)
+    rows = rows.withColumn(SHARD, shard.cast("string"))
+    return (rows, None) if all(map(is_merged, groups.values())) else (None, rows)
+
+
+def _with_shards(tree: Tree, entries: Any, definition: IndexDefinition) -> Any:
+    """Return an Arrow table of entries with the shard in which a lookup of their values reads.
+
+    :raises InvalidInput: if that cannot be computed without Spark.
+    """
+    import pyarrow as pa
+
+    shards = buckets_of_keys(tree, entries, definition.shards) if len(entries) else []
+    if shards is None:
+        raise InvalidInput(
+            f"The index {definition.name!r} holds a value that Python does not know.",
+            hint="Use IndexedTable.load(spark, …).verify(name), or VerifyIndexOperator.",
+        )
+    return entries.append_column(SHARD, pa.array(map(str, shards), pa.string()))
+
+
+def _group_of(locator: GroupLocator, key: Sequence[str], entry: Mapping[str, Any]) -> GroupKey:
+    """Return the file group that an entry points into; if its partition is gone, one that is not there."""
+    if GROUP_ID in entry:
+        return entry[PARTITION], entry[GROUP_ID]
+    groups = locator.groups(entry[PARTITION], [[entry[name] for name in key]])
+    return groups[0] if groups else (entry[PARTITION], "")
+
+
 # --- Check of a whole build -------------------------------------------------------------------------------------------
 
 
@@ -697,118 +781,3 @@ def _check_counts_by_file(context: IndexContext, handler: EntryHandler) -> dict[
             hint="Build it again; if it happens again, verify the source's files.",
         )
     return {"entries": count_live_rows(snapshot, handler.tree(context.table, context.definition)), "files": len(data)}
-
-
-# --- Verification -----------------------------------------------------------------------------------------------------
-
-
-_ROW = "__index_row"
-_ENTRY = "__index_entry"
-_FAULT = "__index_fault"
-_SHARD = "__index_shard"
-
-WRONG_SHARD = "wrong shard"
-
-
-def compare(context: IndexContext, handler: EntryHandler) -> VerificationReport:
-    """Return what differs between the entries and the rows of the file groups that the index covers."""
-    tree = handler.tree(context.table, context.definition)
-    try:
-        return _compare(context, handler, tree)
-    except spark_errors(StorageError) as error:
-        return unreadable(context, context.snapshot.state.files(tree.name), error)
-
-
-def _compare(context: IndexContext, handler: EntryHandler, tree: Tree) -> VerificationReport:
-    snapshot, definition = context.snapshot, context.definition
-    index = snapshot.state.index(definition.name)
-    groups = snapshot.groups()
-    covered = {key: files for key, files in groups.items() if index.covers(key)}
-    marks = {key: "covered" if key in covered else "lags" for key in groups}
-    entries = with_group_marks(handler.entries(context), snapshot, marks, _MARK)
-    rows = handler.expected(context, covered).withColumn(_MARK, F.lit("covered"))
-    with cached(_pair_by_key(tree, rows, entries)) as paired:
-        counts = {
-            row[0]: (row["n"], row["rows"], row["entries"])
-            for row in paired.groupBy(_FAULT)
-            .agg(F.count("*").alias("n"), F.sum(_ROW).alias("rows"), F.sum(_ENTRY).alias("entries"))
-            .collect()
-        }
-        lazy = handler.keeps_old_entries(definition)
-        faults = [fault for fault in ("missing", "too many", "wrong partition") if not (lazy and fault == "too many")]
-        examples = paired.where(F.col(_FAULT).isin(*faults)).limit(EXAMPLES).collect()
-    count = {fault: n for fault, (n, _, _) in counts.items()}
-    too_many = count.get("too many", 0)
-    misplaced = _misplaced(context, tree)
-    misplaced_count = 0 if misplaced is None else misplaced.count()
-    differences = [_difference(tree, row) for row in examples]
-    if misplaced is not None and misplaced_count:
-        differences += [
-            Difference(WRONG_SHARD, *_misplaced_details(tree, row)) for row in misplaced.limit(EXAMPLES).collect()
-        ]
-    return VerificationReport(
-        index=definition.name,
-        version=snapshot.state.version,
-        rows=sum(rows or 0 for _, rows, _ in counts.values()),
-        entries=sum(entries or 0 for _, _, entries in counts.values()),
-        missing=count.get("missing", 0),
-        too_many=0 if lazy else too_many,
-        wrong_partition=count.get("wrong partition", 0),
-        stale=count.get("of no group", 0) + (too_many if lazy else 0),
-        uncovered=len(groups) - len(covered),
-        differences=tuple(differences),
-        wrong_shard=misplaced_count,
-    )
-
-
-def _misplaced(context: IndexContext, tree: Tree) -> DataFrame | None:
-    """Return entries and tombstones, as they lie in the files, that a lookup of their values would not reach.
-
-    ``None`` if there are no files. Lookups hash by the table's types of today.
-    """
-    files = context.snapshot.state.files(tree.name)
-    if not files:
-        return None
-    names = [name for name in tree.columns if name not in GROUP_COLUMNS]
-    # Without the group columns, of which one has the name that the reader gives the shard.
-    key_tree = replaced(tree, fields=tuple(field for field in tree.fields if field.name in names))
-    types = [tree.type_of(name) for name in tree.hash_fields]
-    shard = bucket_column(tree.hash_fields, context.definition.shards, tree.hash_function, types)
-    rows = read_files(context.snapshot, key_tree, files, [*names, GROUP_ID]).withColumn(_SHARD, shard.cast("string"))
-    return rows.where(F.col(_SHARD) != F.col(GROUP_ID))
-
-
-def _misplaced_details(tree: Tree, row: Any) -> tuple[dict[str, Any], str, str]:
-    """Return the key of a misplaced entry, where it lies, and where it should."""
-    key = {shown_key(name): row[name] for name in tree.key if name not in GROUP_COLUMNS}
-    return key, f"shard {row[GROUP_ID]}", f"shard {row[_SHARD]}"
-
-
-def _pair_by_key(tree: Tree, rows: DataFrame, entries: DataFrame) -> DataFrame:
-    """Return one row per key of an entry: its rows and entries counted, their locations, and what is wrong."""
-    names = [*tree.columns, _MARK]
-    location = F.concat_ws(" group ", *[column(name) for name in (PARTITION, GROUP_ID) if name in tree.columns])
-    rows_and_entries = rows.select(*map(column, names), F.lit(1).alias(_ROW), F.lit(0).alias(_ENTRY)).unionByName(
-        entries.select(*map(column, names), F.lit(0).alias(_ROW), F.lit(1).alias(_ENTRY))
-    )
-    by_key = rows_and_entries.groupBy(*map(column, tree.key)).agg(
-        F.sum(_ROW).alias(_ROW),
-        F.sum(_ENTRY).alias(_ENTRY),
-        F.max(F.when(F.col(_ROW) == 1, location)).alias("__index_expected"),
-        F.max(F.when(F.col(_ENTRY) == 1, location)).alias("__index_said"),
-        F.max(F.when(F.col(_ENTRY) == 1, F.coalesce(F.col(_MARK), F.lit("gone")))).alias(_MARK),
-    )
-    fault = (
-        F.when((F.col(_ROW) == 1) & (F.col(_ENTRY) == 0), "missing")
-        .when((F.col(_ROW) == 0) & (F.col(_MARK) == "gone"), "of no group")
-        .when((F.col(_ROW) == 0) & (F.col(_MARK) == "lags"), "not compared")
-        .when(F.col(_ROW) == 0, "too many")
-        .when((F.col(_ROW) > 1) | (F.col("__index_expected") != F.col("__index_said")), "wrong partition")
-        .otherwise("agree")
-    )
-    return by_key.withColumn(_FAULT, fault)
-
-
-def _difference(tree: Tree, row: Any) -> Difference:
-    key = {shown_key(name): row[name] for name in tree.key if name not in GROUP_COLUMNS}
-    return Difference(row[_FAULT], key, row["__index_said"], row["__index_expected"])

@@ -20,7 +20,7 @@ from typing import Any, ClassVar, Literal
 
 from msgspec.structs import replace
 
-from spark_apps.engine.pyspark_names import spark_errors
+from spark_apps.indexes.comparison import report
 from spark_apps.indexes.file_kinds import Answer, Blocks, Entries, FileKind, own_files
 from spark_apps.indexes.handler import (
     EXAMPLES,
@@ -30,7 +30,6 @@ from spark_apps.indexes.handler import (
     IndexWork,
     PredicateProbe,
     VerificationReport,
-    unreadable,
 )
 from spark_apps.indexes.lineage import Coverage, stage_id
 from spark_apps.indexes.lineage import Part as Covered
@@ -63,7 +62,7 @@ from spark_apps.indexes.stamps import stamp, stamp_of
 from spark_apps.mergetree.schema import column_types
 from spark_apps.mergetree.tree import Snapshot
 from spark_apps.mergetree.write import lineage as id_of
-from spark_apps.storage.errors import InvalidInput, StorageError
+from spark_apps.storage.errors import InvalidInput
 from spark_apps.timeline.files import DataFile
 from spark_apps.timeline.model import (
     DATA_TREE,
@@ -198,15 +197,8 @@ class SkippingHandler(FileKind):
         return told
 
     def verify(self, context: IndexContext) -> VerificationReport:
-        files = own_files(context)
-        try:
-            return self._compared(context, files)
-        except spark_errors(StorageError) as error:
-            return unreadable(context, files, error)
-
-    def _compared(self, context: IndexContext, own: Sequence[DataFile]) -> VerificationReport:
         snapshot = context.snapshot
-        stored = {each.lineage: each for each in all_known(_opened(context, own))}
+        stored = {each.lineage: each for each in all_known(_opened(context, own_files(context)))}
         parts = parts_of(context.table, context.definition)
         here = stamp_of(snapshot.spark, [part.expression for part in parts])
         files = [
@@ -221,21 +213,12 @@ class SkippingHandler(FileKind):
             wrong += len(found)
             differences += found
         compared = {file.lineage for file in files}
-        return VerificationReport(
-            index=context.definition.name,
-            version=snapshot.state.version,
-            rows=rows,
-            entries=len(stored),
-            missing=0,
-            too_many=0,
-            wrong_partition=0,
-            wrong_values=wrong,
-            stale=len(stored) - len(compared),
-            uncovered=sum(
-                not all(file.lineage in compared for file in members) for members in snapshot.groups().values()
-            ),
+        members_of_groups = snapshot.groups().values()
+        return report(
+            context, rows=rows, entries=len(stored), wrong_values=wrong, stale=len(stored) - len(compared),
+            uncovered=sum(not all(file.lineage in compared for file in members) for members in members_of_groups),
             differences=tuple(differences[:EXAMPLES]),
-        )
+        )  # fmt: skip
 
 
 def bounded(known: Known, file: DataFile) -> Known:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import json
 import os
 from datetime import UTC, datetime
 from pathlib import Path
@@ -10,12 +11,15 @@ from typing import Any, ClassVar
 
 import pytest
 
+import spark_apps
 from spark_apps import IndexedTable
 from spark_apps.actions.indexing import DropIndexAction
 from spark_apps.advisor.candidates import candidates
 from spark_apps.advisor.questions import questions_of, workload_of
 from spark_apps.indexes import registry
 from spark_apps.storage.errors import ConcurrentWrite, InvalidInput, StorageError, StorageUnavailable, TableNotFound
+from spark_apps.timeline.model import AddFile, RemoveFile, Write, definition_scope
+from spark_apps.timeline.transactions import begin
 from spark_apps.workload.asked import AskedQuery
 from tests.spark_apps.frames import frame
 from tests.spark_apps.indexes import third_party
@@ -92,6 +96,19 @@ def test_given_an_index_kept_elsewhere_then_it_is_deferred_and_never_stops_its_t
         IndexedTable.load(spark, table.uri)
 
 
+def misstate_a_zone(table: IndexedTable) -> None:
+    """Commits another lowest value of a file in place of its own."""
+    file = table.snapshot.state.files(table.indexes["zones"].definition.tree)[0]
+    zones = json.loads(table.snapshot.store.get(file.path))
+    next(zone for zone in zones if zone[1] == 0)[1] = -1
+    transaction = begin(table._handle.timeline, operation="spoil")
+    path, data = f"{transaction.index_folder('zones', 'spoiled')}/zones.json", json.dumps(zones).encode()
+    table.snapshot.store.put(path, data)
+    added = AddFile(file.tree, "", file.group, path, "base", 4, len(data), file.sequence_number, 0, 4711, file.extra)
+    writes = [Write(definition_scope("zones"), "fold")]
+    table._moved_to(transaction.commit([RemoveFile(file.tree, file.path), added], writes=writes))
+
+
 @pytest.mark.spark
 def test_given_an_allowed_class_then_its_index_is_built_used_left_behind_refreshed_and_dropped(
     spark: Any, tmp_path: Path
@@ -123,6 +140,15 @@ def test_given_an_allowed_class_then_its_index_is_built_used_left_behind_refresh
     check("n > 30 AND length(p) = 1", lambda n: n is not None and n > 30, 1)
     check("n = 1000", lambda n: n == 1000, 0)
     assert table.explain("n = 12 OR length(p) = 2").not_used["zones"].code == "no_keys"
+
+    for report in (table.verify("zones"), spark_apps.open_table(table.uri).verify("zones")):
+        assert report.ok and report.rows == report.entries == 4
+    misstate_a_zone(table)
+    for report in (table.verify("zones"), spark_apps.open_table(table.uri).verify("zones")):
+        assert (report.wrong_values, report.missing, report.too_many, report.ok) == (1, 0, 0, False)
+        assert [(one.fault, one.partition, one.expected) for one in report.differences] == [
+            ("wrong values", "-1, 9", "0, 9")
+        ]
 
     rows[50] = (50, "a", 12)
     table.upsert(frame(spark, [rows[50]], DDL))

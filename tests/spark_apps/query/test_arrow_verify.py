@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +31,16 @@ INDEXES = [
     ("trips", "by_city"), ("trips", "by_fare"), ("trips", "by_id"), ("trips", "by_note"), ("trips", "by_ts"),
     ("whole", "by_m"), ("whole", "by_t"), ("groups", "by_v"), ("groups", "record"), ("marked", "by_v"),
 ]  # fmt: skip
+PLANTED = {
+    ("trips", "by_id"): ("__index_partition", ({"missing": 1}, {"too_many": 1}, {"wrong_partition": 1}, {})),
+    ("trips", "by_city"): ("__index_partition", ({"missing": 1}, {"too_many": 1}, {"missing": 1, "too_many": 1}, {})),
+    ("whole", "by_t"): ("__index_rows", ({"missing": 1}, {"too_many": 1}, {"wrong_values": 1}, {"wrong_values": 1})),
+    ("marked", "by_v"): ("v", ({"missing": 1}, {"too_many": 1}, {"wrong_values": 1}, {"too_many": 1})),
+}
+"""Index -> a column of what its entries say; what is counted if one is missing, invented, says something else, and is
+there twice: an entry of a merge tree that is there twice reads as one."""
+INVENTED = {"by_id": "id", "by_city": "city", "by_t": "__index_block", "by_v": "id"}
+FAULTS = ("missing", "too_many", "wrong_partition", "wrong_values", "wrong_shard")
 OF_FILES = [("whole", "by_t"), ("trips", "by_ts"), ("marked", "by_v")]
 
 
@@ -39,13 +50,15 @@ def lake(tmp_path: Path) -> Path:
 
 
 def changed(lake: Path, table: str, index: str, change: Callable[[pa.Table], pa.Table]) -> None:
-    """Puts another file in place of each file of entries, as a faulty refresh would."""
+    """Puts another file in place of each file of entries that changes, as a faulty refresh would."""
     timeline = Timeline.load(Store(lake / table))
     tree, actions = timeline.head.index(index).definition.tree, []
     for number, file in enumerate(entry_files(timeline.head.files(tree))):
         stored = pq.read_table(lake / table / file.path, partitioning=None, coerce_int96_timestamp_unit="us")
         schema = [f.with_type(pa.timestamp("us", "UTC")) if pa.types.is_timestamp(f.type) else f for f in stored.schema]
-        entries = change(stored.cast(pa.schema(schema)))
+        entries = change(before := stored.cast(pa.schema(schema)))
+        if entries is before:
+            continue
         sink = io.BytesIO()
         pq.write_table(entries, sink, write_page_index=True, write_page_checksum=True)
         path = f"{file.path.rpartition('/')[0]}/faulty-{number}.parquet"
@@ -60,10 +73,45 @@ def changed(lake: Path, table: str, index: str, change: Callable[[pa.Table], pa.
     begin(timeline, operation="refresh_index").commit(actions, writes=[Write(definition_scope(index), "fold")])
 
 
+def plant(lake: Path, table: str, index: str, number: int) -> None:
+    """Has an index lack one entry (0), hold another one (1), one that says something else (2), or one twice (3)."""
+    said, _ = PLANTED[table, index]
+    planted = []
+
+    def change(entries: pa.Table) -> pa.Table:
+        # The last of the first file: no later delta holds its key.
+        if planted or "__index_deleted" in entries.column_names:
+            return entries
+        planted.append(entries)
+        rest, one = entries.slice(0, entries.num_rows - 1), entries.slice(entries.num_rows - 1)
+        of = said if number == 2 else INVENTED[index]
+        at = entries.column_names.index(of)
+        value = other(one[of][0].as_py())
+        if of == "__index_partition":
+            value = next(path for path in ("dt=2024-11-10", "dt=2024-11-11") if path != one[of][0].as_py())
+        altered = one.set_column(at, entries.schema.field(at), pa.array([value], entries.schema.field(at).type))
+        return pa.concat_tables([rest, *((), (one, altered), (altered,), (one, one))[number]])
+
+    changed(lake, table, index, change)
+
+
 def other(value: Any) -> Any:
     if isinstance(value, bool):
         return not value
     return value + "x" if isinstance(value, str) else value + type(value)(1) if isinstance(value, int) else value
+
+
+@pytest.mark.parametrize(("table", "index"), PLANTED)
+def test_given_one_entry_that_is_missing_invented_other_or_twice_then_it_is_counted_as_that(
+    tmp_path: Path, table: str, index: str
+) -> None:
+    for number, expected in enumerate(PLANTED[table, index][1]):
+        lake = unpack(tmp_path / str(number))
+        plant(lake, table, index, number)
+        report = spark_apps.open_table(lake / table).verify(index)
+        assert {fault: n for fault in FAULTS if (n := getattr(report, fault))} == expected, report
+        assert {one.fault.replace(" ", "_") for one in report.differences} == expected.keys()
+        assert report.ok == (not expected)
 
 
 @pytest.mark.by_turn(1)
@@ -145,6 +193,21 @@ def test_given_an_index_then_spark_s_report_is_the_same(spark: Any, lake: Path, 
         changed(lake, table, index, lambda entries: pa.concat_tables([entries, entries.slice(1, 1)]))
         ours, theirs = both()
         assert ours == theirs and not ours["ok"]
+
+
+@pytest.mark.spark
+@pytest.mark.by_turn(4)
+@pytest.mark.parametrize(("table", "index"), PLANTED)
+def test_given_one_faulty_entry_then_spark_s_report_and_examples_are_the_same(
+    spark: Any, tmp_path: Path, table: str, index: str
+) -> None:
+    for number in range(4):
+        lake = unpack(tmp_path / str(number))
+        plant(lake, table, index, number)
+        ours = spark_apps.open_table(lake / table).verify(index)
+        theirs = IndexedTable.load(spark, lake / table).verify(index)
+        assert (theirs, set(map(repr, theirs.differences))) == (replace(ours, differences=theirs.differences), set(
+            map(repr, ours.differences)))  # fmt: skip
 
 
 def nullable_values(spark: SparkSession, folder: Path) -> None:
