@@ -16,7 +16,7 @@ from spark_apps.timeline.transactions import live_requests
 from tests.airflow.lake import Lake
 from tests.airflow.test_killing import wait_until
 
-pytestmark = pytest.mark.by_turn(4, whole=True)
+pytestmark = pytest.mark.by_turn(8, whole=True)
 
 DEFERRED = frozenset({"deferred", "failed"})
 

@@ -24,7 +24,7 @@ from spark_apps.timeline.model import (
 )
 from tests.airflow.lake import Lake
 
-pytestmark = pytest.mark.by_turn(4, whole=True)
+pytestmark = pytest.mark.by_turn(8, whole=True)
 
 EXAMPLES = ("transactions", "windows")
 DAG_ID, TABLE = "orders_by_region", "sales/regional_orders"

@@ -25,7 +25,7 @@ from spark_apps.timeline.transactions import resume
 from tests.compatibility.lake import EXPECTED, unpack
 from tests.compatibility.values import plain
 
-pytestmark = [pytest.mark.spark, pytest.mark.by_turn(4)]
+pytestmark = [pytest.mark.spark, pytest.mark.by_turn(8)]
 
 TABLES: dict[str, Any] = EXPECTED["tables"]
 
@@ -80,7 +80,7 @@ def in_order(rows: Any) -> list[Any]:
     return sorted(rows, key=lambda row: repr(sorted(row.items())))
 
 
-@pytest.mark.by_turn(4)
+@pytest.mark.by_turn(8)
 @pytest.mark.parametrize("name", TABLES)
 def test_a_table_of_before_shows_its_rows_and_its_indexes_answer(spark: SparkSession, lake: Path, name: str) -> None:
     expected = TABLES[name]
@@ -101,7 +101,7 @@ def test_a_table_of_before_shows_its_rows_and_its_indexes_answer(spark: SparkSes
             assert query["index"] in str(table.explain(query["where"]).index_used).split(", ")
 
 
-@pytest.mark.by_turn(8)
+@pytest.mark.by_turn(16)
 @pytest.mark.parametrize("name", TABLES)
 def test_a_table_of_before_is_written_refreshed_compacted_and_rescaled(
     spark: SparkSession, lake: Path, name: str
@@ -180,7 +180,7 @@ def columns_on_disk(table: IndexedTable) -> dict[str, set[str]]:
     return columns
 
 
-@pytest.mark.by_turn(2)
+@pytest.mark.by_turn(4)
 @pytest.mark.parametrize("name", EXPECTED["sources"])
 def test_a_source_registered_before_is_read_and_its_indexes_are_brought_up_to_date(
     spark: SparkSession, lake: Path, name: str

@@ -11,7 +11,7 @@ from dags_examples.demo import data
 from dags_examples.demo.report import _counted
 from spark_apps import IndexedTable
 
-pytestmark = [pytest.mark.spark, pytest.mark.by_turn(8)]
+pytestmark = [pytest.mark.spark, pytest.mark.by_turn(16)]
 
 
 def test_given_a_table_of_raw_flights_then_it_agrees_until_one_of_them_changes(spark: Any, tmp_path: Path) -> None:

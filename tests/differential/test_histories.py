@@ -25,7 +25,7 @@ MORE = range(30, 90)
 """Drawn where the first have left something out: what a seed draws changes with what can be drawn."""
 
 
-@pytest.mark.parametrize("seed", of_this_turn(SEEDS, 2 * TURNS))
+@pytest.mark.parametrize("seed", of_this_turn(SEEDS, 4 * TURNS))
 def test_given_any_history_then_every_answer_is_another_engine_s_over_the_raw_rows(
     spark: Any, tmp_path: Path, seed: int
 ) -> None:

@@ -42,7 +42,7 @@ from tests.simulation.store import (
 )
 from tests.turns import of_this_turn
 
-pytestmark = pytest.mark.by_turn(4)
+pytestmark = pytest.mark.by_turn(8)
 
 # `make faults` tries every point; a plain test run some that the commit decides, of late requests fewer.
 ALL = os.environ.get("FAULTS") == "all"

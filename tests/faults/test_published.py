@@ -26,7 +26,7 @@ from tests.spark_apps.timeline.delta.test_publishing import theirs
 from tests.spark_apps.timeline.plain_rows import PlainRows
 from tests.turns import of_this_turn
 
-pytestmark = pytest.mark.by_turn(3)
+pytestmark = pytest.mark.by_turn(6)
 
 ALL = os.environ.get("FAULTS") == "all"
 CUT = 16

@@ -22,7 +22,7 @@ from spark_apps.storage.errors import ObjectNotFound, StageMismatch, StorageErro
 from spark_apps.storage.parquet.files import footer_bytes
 from spark_apps.timeline.model import DATA_TREE, AddFile
 
-pytestmark = [pytest.mark.spark, pytest.mark.by_turn(8)]
+pytestmark = [pytest.mark.spark, pytest.mark.by_turn(16)]
 
 Damage = Callable[[bytes], bytes | None]
 DAMAGES: dict[str, Damage] = {

@@ -13,7 +13,7 @@ import pytest
 
 from tests.golden.reading import read_all
 
-pytestmark = [pytest.mark.spark, pytest.mark.by_turn(4)]
+pytestmark = [pytest.mark.spark, pytest.mark.by_turn(8)]
 
 DAY, TIME = dt.date(2009, 4, 1), dt.datetime(2009, 4, 1, 12, 0, 0)
 

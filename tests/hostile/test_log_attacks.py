@@ -34,7 +34,7 @@ from spark_apps.timeline.model import (
 )
 from spark_apps.timeline.transactions import begin
 
-pytestmark = pytest.mark.by_turn(3)
+pytestmark = pytest.mark.by_turn(6)
 
 TABLE = TableDefinition("t", (Field("id", "bigint", False),), ("id",))
 INDEX = PutIndex(IndexDefinition("by_id", "secondary", ("id",), "1"))

@@ -22,7 +22,7 @@ from spark_apps.timeline.windows import open_window
 from tests.airflow_provider_index.ui import lakes
 from tests.airflow_provider_index.ui.conftest import Pages, connect, pages
 
-pytestmark = pytest.mark.by_turn(4)
+pytestmark = pytest.mark.by_turn(8)
 
 __all__ = ["pages"]
 

@@ -21,7 +21,7 @@ from tests.hostile.grammar import VALUES, Place, places, planted
 from tests.hostile.test_log import ALL, seed
 from tests.hostile.watching import Watch
 
-pytestmark = pytest.mark.by_turn(8)
+pytestmark = pytest.mark.by_turn(16)
 
 SCHEMA = "p string, id bigint, city string"
 WHERE = "city = 'c1' AND id > 3"

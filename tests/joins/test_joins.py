@@ -11,7 +11,7 @@ import pytest
 
 from tests.differential.tally import Tally
 from tests.joins.tables import Tables
-from tests.turns import of_this_turn
+from tests.turns import TURNS, of_this_turn
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
@@ -23,7 +23,7 @@ def test_given_drawn_joins_then_rows_are_those_of_spark_alone(
 ) -> None:
     tables, tally = Tables(spark, tmp_path_factory.mktemp("joins")), Tally()
     try:
-        for seed in of_this_turn(SEEDS, place=__name__):
+        for seed in of_this_turn(SEEDS, 2 * TURNS, place=__name__):
             tables.compare(seed, tally)
     finally:
         tables.close()

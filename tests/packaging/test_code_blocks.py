@@ -17,7 +17,7 @@ import pytest
 
 from tests.documents import DOCS, PAGES, Block, blocks
 
-pytestmark = pytest.mark.by_turn(4)
+pytestmark = pytest.mark.by_turn(8)
 
 ELSEWHERE = {
     ("handlers.md", 0): "tests/spark_apps/indexes/test_third_party.py",
@@ -359,7 +359,7 @@ def as_it_was(spark: Any) -> Iterator[Any]:
         spark.catalog.dropTempView(view)
 
 
-@pytest.mark.by_turn(4)
+@pytest.mark.by_turn(8)
 @pytest.mark.parametrize("page", OF_SPARK, ids=lambda page: page.stem)
 def test_what_a_page_types_into_spark_works(
     as_it_was: Any, page: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
@@ -386,7 +386,7 @@ def _next(page: Path, block: Block) -> int:
     return min((one.line for _, one in numbered(page) if one.line > block.line), default=1_000_000)
 
 
-@pytest.mark.by_turn(4)
+@pytest.mark.by_turn(8)
 def test_the_statements_about_indexes_and_rows_work_in_their_order(as_it_was: Any, tmp_path: Path) -> None:
     from spark_apps import IndexedTable, sql
 

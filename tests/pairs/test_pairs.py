@@ -18,7 +18,7 @@ from tests.differential.session import small
 from tests.pairs.actions import acts_of
 from tests.pairs.arena import Arena, Outcome
 
-pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(600), pytest.mark.by_turn(2)]
+pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(600), pytest.mark.by_turn(4)]
 
 ACTIONS = 3
 SHAPE = "buckets"

@@ -18,7 +18,7 @@ from tests.simulation.s3 import BUCKET, s3_server
 from tests.spark.clusters import ConnectServer
 from tests.spark.local import set_environment
 
-pytestmark = pytest.mark.by_turn(4)
+pytestmark = pytest.mark.by_turn(8)
 
 
 def connect(monkeypatch: pytest.MonkeyPatch, server: ConnectServer, **extra: object) -> TableStoreHook:
@@ -72,7 +72,7 @@ def test_given_a_warehouse_that_cannot_be_written_then_the_form_says_what_cannot
     assert not done and "obstore cannot" in said
 
 
-@pytest.mark.by_turn(8)
+@pytest.mark.by_turn(16)
 def test_given_a_folder_and_no_airflow_then_the_program_prints_a_table_and_leaves_nothing(tmp_path: Path) -> None:
     options = tmp_path / "options.json"
     options.write_text("{}")

@@ -12,7 +12,7 @@ from spark_apps.storage.errors import InvalidInput, JobFailed
 from tests.spark import jobs
 from tests.spark.clusters import ConnectServer
 
-pytestmark = pytest.mark.by_turn(8)
+pytestmark = pytest.mark.by_turn(16)
 
 HERE = "tests.spark"
 

@@ -57,7 +57,7 @@ def oracle() -> Any:
     return db
 
 
-pytestmark = pytest.mark.by_turn(12)
+pytestmark = pytest.mark.by_turn(24)
 
 QUERIES = [
     "SELECT * FROM lake.trips WHERE city = 'c3' AND n > 50",
@@ -109,7 +109,7 @@ def test_given_literals_behind_where_and_on_then_they_choose_the_index(
     assert sql.run(spark, "SELECT * FROM lake.trips", str(warehouse), max_rows=0).to_df().where("id < 5").count() == 5
 
 
-@pytest.mark.by_turn(4)
+@pytest.mark.by_turn(8)
 def test_given_changes_over_connect_then_they_are_committed(spark: Any, warehouse: Path) -> None:
     with pytest.raises(EnvironmentMismatch, match=r"spark_apps\.sql\.run"):
         enable(spark)

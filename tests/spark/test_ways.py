@@ -22,7 +22,7 @@ from spark_apps.timeline.log import Timeline
 from tests.spark import jobs, life
 from tests.spark.clusters import ConnectServer, Standalone
 
-pytestmark = pytest.mark.by_turn(8)
+pytestmark = pytest.mark.by_turn(16)
 
 
 def on_cluster(cluster: Standalone) -> SparkSettings:

@@ -36,7 +36,7 @@ from tests.compatibility.lake import EXPECTED, unpack
 from tests.compatibility.values import plain
 from tests.simulation.s3 import BUCKET, s3_server
 
-pytestmark = pytest.mark.by_turn(4)
+pytestmark = pytest.mark.by_turn(8)
 
 TABLES: dict[str, Any] = EXPECTED["tables"]
 WITHOUT_SPARK = """

@@ -112,7 +112,7 @@ print(found.num_rows, (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - befo
 """
 
 
-@pytest.mark.by_turn(8)
+@pytest.mark.by_turn(16)
 def test_given_ten_million_keys_then_all_rows_are_found_within_bounded_memory(table: PlainRows) -> None:
     done = subprocess.run(
         [sys.executable, "-c", MANY, table.store.uri], capture_output=True, text=True, check=False,

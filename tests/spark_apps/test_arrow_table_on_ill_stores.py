@@ -21,7 +21,7 @@ from tests.compatibility.values import plain
 from tests.simulation.poor_s3 import AWAY, BUSY, CUT, HALF, SLOW, poor_s3
 from tests.simulation.s3 import BUCKET, s3_server
 
-pytestmark = [pytest.mark.servers, pytest.mark.by_turn(6)]
+pytestmark = [pytest.mark.servers, pytest.mark.by_turn(12)]
 
 URI = f"s3://{BUCKET}/trips"
 ROWS = EXPECTED["tables"]["trips"]["rows"]

@@ -66,7 +66,7 @@ def test_given_a_platform_that_nobody_makes_wheels_for_then_pip_is_quoted(tmp_pa
 
 @pytest.mark.slow
 @pytest.mark.servers
-@pytest.mark.by_turn(8)
+@pytest.mark.by_turn(16)
 def test_given_another_platform_then_its_libraries_are_packed_with_their_native_parts(tmp_path: Path) -> None:
     held = pack_environment(tmp_path / "environment.zip", "manylinux_2_28_aarch64", "3.12")
 

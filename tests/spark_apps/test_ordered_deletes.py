@@ -18,7 +18,7 @@ from tests.spark.local import session_with
 from tests.spark_apps.frames import frame
 from tests.spark_apps.small_tables import Prepared, locating_by_spark
 
-pytestmark = pytest.mark.by_turn(4)
+pytestmark = pytest.mark.by_turn(8)
 
 DDL = "id bigint, p string, v int, o int"
 Row = tuple[int, str, int, int | None]
@@ -71,7 +71,7 @@ FOLDS: dict[str, Fold] = {
 }
 
 
-@pytest.mark.by_turn(4)
+@pytest.mark.by_turn(8)
 @pytest.mark.parametrize("fold", FOLDS)
 def test_given_days_that_come_again_then_the_newest_event_of_each_key_stands(
     spark: Any, tmp_path: Path, fold: str
@@ -132,7 +132,7 @@ def late_by_overwrite(spark: Any, table: IndexedTable) -> int:
 WAYS = [late_by_upsert, late_by_upsert_of_deletes, late_by_insert, late_by_merge, late_by_stream, late_by_overwrite]
 
 
-@pytest.mark.by_turn(3)
+@pytest.mark.by_turn(6)
 @pytest.mark.parametrize("way", WAYS, ids=lambda way: way.__name__)
 def test_given_rows_below_the_delete_of_their_key_then_no_way_of_writing_writes_them_and_the_receipt_counts_them(
     spark: Any, prepared: Prepared, way: Callable[[Any, IndexedTable], int]
@@ -197,7 +197,7 @@ def test_given_a_table_merged_by_commit_then_until_is_refused(spark: Any, tmp_pa
         table.delete("id = 1", until=2)
 
 
-@pytest.mark.by_turn(2)
+@pytest.mark.by_turn(4)
 def test_given_tombstones_from_before_orderings_counted_then_they_remove_what_was_committed_before_them(
     spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

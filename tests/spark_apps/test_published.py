@@ -15,7 +15,7 @@ from spark_apps import IndexedTable, sql
 from spark_apps.storage import errors
 from tests.spark_apps.sources.lake import arrow_rows, rows_of
 
-pytestmark = [pytest.mark.spark, pytest.mark.by_turn(4)]
+pytestmark = [pytest.mark.spark, pytest.mark.by_turn(8)]
 
 SELECT = (
     "id, concat('n', id % 7) AS name, date_add(DATE '2024-01-01', cast(id AS int)) AS day, "

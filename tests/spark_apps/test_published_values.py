@@ -16,7 +16,7 @@ from spark_apps import IndexedTable, open_table
 from spark_apps.engine import spark_utils
 from tests.spark_apps.small_tables import within
 
-pytestmark = [pytest.mark.spark, pytest.mark.by_turn(3)]
+pytestmark = [pytest.mark.spark, pytest.mark.by_turn(6)]
 
 TIMES = "spark.sql.parquet.outputTimestampType"
 DDL = "id bigint, `a.b` int, a struct<b:int, at:timestamp>, at timestamp, local timestamp_ntz, day date, s string"

@@ -19,7 +19,7 @@ from spark_apps.storage.store import Store
 from tests.simulation.s3 import BUCKET, s3_server
 from tests.spark.releases import since
 
-pytestmark = [pytest.mark.spark, pytest.mark.by_turn(8)]
+pytestmark = [pytest.mark.spark, pytest.mark.by_turn(16)]
 
 ROWS = 4_000
 

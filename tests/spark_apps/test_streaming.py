@@ -15,7 +15,7 @@ from spark_apps import IndexedTable
 from spark_apps.storage.errors import EnvironmentMismatch, InvalidName, StopWriteWindowOpen
 from spark_apps.timeline.model import Receipt
 
-pytestmark = pytest.mark.by_turn(3)
+pytestmark = pytest.mark.by_turn(6)
 
 _DRIVER = """
 import os, signal, sys

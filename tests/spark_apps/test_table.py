@@ -15,7 +15,7 @@ from spark_apps.timeline.model import DATA_TREE
 from tests.spark_apps.frames import frame as frame_of
 from tests.spark_apps.small_tables import DDL, Make, maker
 
-pytestmark = [pytest.mark.spark, pytest.mark.by_turn(12)]
+pytestmark = [pytest.mark.spark, pytest.mark.by_turn(24)]
 
 
 @pytest.fixture

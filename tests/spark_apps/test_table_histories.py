@@ -21,7 +21,7 @@ from tests.spark_apps.frames import frame
 from tests.spark_apps.small_tables import locating_by_spark
 from tests.spark_apps.table_model import Model, Row
 
-pytestmark = [pytest.mark.spark, pytest.mark.by_turn(4)]
+pytestmark = [pytest.mark.spark, pytest.mark.by_turn(8)]
 
 STEPS = int(os.environ.get("TABLE_STEPS", "8"))
 """Steps of a history; each costs about two Spark jobs and a read."""
@@ -297,7 +297,7 @@ def read(table: IndexedTable) -> list[Row]:
 
 
 @pytest.mark.parametrize("shape", SHAPES, ids=lambda shape: shape.name)
-@pytest.mark.by_turn(8)
+@pytest.mark.by_turn(16)
 def test_a_table_reads_as_the_model_after_every_step_of_a_random_history(
     spark: Any, tmp_path: Path, shape: Shape
 ) -> None:

@@ -12,7 +12,7 @@ from spark_apps.storage.errors import InvalidSchema, UnknownColumn
 from tests.spark_apps.frames import frame
 from tests.spark_apps.small_tables import Prepared
 
-pytestmark = [pytest.mark.spark, pytest.mark.by_turn(8)]
+pytestmark = [pytest.mark.spark, pytest.mark.by_turn(16)]
 
 
 def build(spark: SparkSession, folder: Path) -> None:

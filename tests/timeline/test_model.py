@@ -449,7 +449,7 @@ PLANTED_IN_DROPS = (
     [*PLANTED, *PLANTED_IN_DROPS],
     ids=[plant.__name__.strip("_") for plant, _ in (*PLANTED, *PLANTED_IN_DROPS)],
 )
-@pytest.mark.by_turn(16)
+@pytest.mark.by_turn(24)
 def test_a_planted_bug_is_found(
     plant: Any, words: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

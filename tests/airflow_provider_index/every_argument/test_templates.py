@@ -25,7 +25,7 @@ from tests.airflow_provider_index.every_argument.surface import (
     required,
 )
 
-pytestmark = pytest.mark.by_turn(4)
+pytestmark = pytest.mark.by_turn(8)
 
 NOW = datetime(2026, 11, 23, tzinfo=UTC)
 GIVEN = "{{ params.x }}"
@@ -103,7 +103,7 @@ def test_every_argument_has_a_reader_and_a_meaning_here(kind: Any) -> None:
 
 @pytest.mark.parametrize("native", NATIVE)
 @pytest.mark.parametrize("kind", operators(), ids=lambda kind: kind.__name__)
-@pytest.mark.by_turn(3)
+@pytest.mark.by_turn(6)
 def test_as_value_text_and_mapped_each_argument_means_the_same(kind: Any, native: bool) -> None:
     for number, given in enumerate(rounds(kind)):
         values = {name: value for name, (value, _) in given.items()}
@@ -134,7 +134,7 @@ def test_as_value_text_and_mapped_each_argument_means_the_same(kind: Any, native
 
 @pytest.mark.parametrize("native", NATIVE)
 @pytest.mark.parametrize("kind", operators(), ids=lambda kind: kind.__name__)
-@pytest.mark.by_turn(3)
+@pytest.mark.by_turn(6)
 def test_what_a_template_makes_of_nothing_is_an_argument_that_was_left_out(kind: Any, native: bool) -> None:
     left_out = made(kind, native, {})
     left_out.read_arguments()

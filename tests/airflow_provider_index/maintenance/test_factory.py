@@ -22,7 +22,7 @@ from spark_apps.timeline.transactions import begin, live_attempts_of
 from tests.airflow_provider_index.operators.plain_table import Memory, context
 from tests.spark_apps.maintenance.lake import CONN, Table, load
 
-pytestmark = pytest.mark.by_turn(3)
+pytestmark = pytest.mark.by_turn(6)
 
 EXAMPLES = Path(__file__).parents[3] / "dags_examples" / "maintenance"
 

@@ -23,7 +23,7 @@ from spark_apps.storage.store import Store
 from tests.airflow.test_killing import living
 from tests.airflow_provider_index.runners.test_spark_submit import SECRET, SETTINGS, alive, wait_for_file
 
-pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.by_turn(4)]
+pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.by_turn(8)]
 
 APP = '''
 """An app of the tests: fails with a secret in its words, after a while."""
@@ -78,7 +78,7 @@ def until_gone(pids: list[int], seconds: float) -> None:
         time.sleep(0.1)
 
 
-@pytest.mark.by_turn(2)
+@pytest.mark.by_turn(4)
 def test_a_driver_outlives_who_submitted_it_and_its_answer_holds_no_secret(bundle: Bundle, tmp_path: Path) -> None:
     """The job is handed over by a process that ends at once."""
     job, folder = a_job(tmp_path, sleep=3)
@@ -154,7 +154,7 @@ def test_a_driver_is_found_and_ended_by_its_handle_and_shows_no_secret_meanwhile
     assert [path.suffix for path in (tmp_path / "logs").iterdir()] == [".log"]
 
 
-@pytest.mark.by_turn(4)
+@pytest.mark.by_turn(8)
 def test_a_spark_submit_that_fails_at_once_tells_its_last_lines(bundle: Bundle, tmp_path: Path) -> None:
     here = replace(SETTINGS, driver_logs=str(tmp_path / "logs"), options={"no-such-option": "x"})
     runner = DetachedSparkSubmitRunner(here, logging.getLogger("test"), bundle)

@@ -22,7 +22,7 @@ from spark_apps.jobs.job import Job, rebuild_error
 from spark_apps.storage.errors import JobFailed, SparkMissing
 from tests.spark.local import JVM
 
-pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.by_turn(8)]
+pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.by_turn(16)]
 
 SECRET = "planted-9f2c41"
 LOCAL = {

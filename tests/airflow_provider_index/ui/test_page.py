@@ -22,7 +22,7 @@ from tests.airflow_provider_index.ui import lakes
 from tests.airflow_provider_index.ui.conftest import Pages, connect
 from tests.spark_apps.timeline.plain_rows import PlainRows
 
-pytestmark = pytest.mark.by_turn(3)
+pytestmark = pytest.mark.by_turn(6)
 
 ROUTES = [
     "/",

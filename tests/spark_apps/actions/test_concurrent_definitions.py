@@ -70,7 +70,7 @@ def build_empty(spark: Any, folder: Path) -> None:
 # Each change with each way to need the column; three commits run them all, each meeting every maker and every change.
 @pytest.mark.parametrize("maker", MAKERS)
 @pytest.mark.parametrize("change", CHANGES)
-@pytest.mark.by_turn(3)
+@pytest.mark.by_turn(6)
 def test_an_index_over_a_column_that_lands_first_refuses_a_change_of_the_column(
     table: IndexedTable, change: str, maker: str
 ) -> None:
@@ -83,7 +83,7 @@ def test_an_index_over_a_column_that_lands_first_refuses_a_change_of_the_column(
 
 @pytest.mark.parametrize("maker", MAKERS)
 @pytest.mark.parametrize("change", CHANGES)
-@pytest.mark.by_turn(3)
+@pytest.mark.by_turn(6)
 def test_a_change_of_a_column_that_lands_first_refuses_an_index_over_it(
     prepared: Prepared, change: str, maker: str
 ) -> None:

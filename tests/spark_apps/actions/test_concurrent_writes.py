@@ -18,7 +18,7 @@ from tests.spark_apps.frames import frame
 from tests.spark_apps.racing import go
 from tests.spark_apps.small_tables import Prepared
 
-pytestmark = [pytest.mark.spark, pytest.mark.by_turn(4)]
+pytestmark = [pytest.mark.spark, pytest.mark.by_turn(8)]
 
 DDL = "id bigint, p string, v string"
 

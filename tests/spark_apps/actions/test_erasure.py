@@ -26,7 +26,7 @@ from spark_apps.timeline.files import DataFile
 from spark_apps.workload.query_log import QUERY_LOG
 from tests.compatibility.lake import unpack
 
-pytestmark = pytest.mark.by_turn(4)
+pytestmark = pytest.mark.by_turn(8)
 
 PERSON = "Zanzibar-4711"
 WHERE = f"rider = '{PERSON}'"

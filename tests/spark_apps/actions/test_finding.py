@@ -16,7 +16,7 @@ from spark_apps.mergetree import write
 from tests.spark_apps.frames import frame
 from tests.spark_apps.small_tables import within
 
-pytestmark = [pytest.mark.spark, pytest.mark.by_turn(16)]
+pytestmark = [pytest.mark.spark, pytest.mark.by_turn(24)]
 
 DDL = "id bigint, part string, city string"
 
@@ -77,7 +77,7 @@ def files(table: IndexedTable, name: str) -> int:
 
 
 @WAYS
-@pytest.mark.by_turn(12)
+@pytest.mark.by_turn(24)
 @pytest.mark.usefixtures("written")
 def test_given_rows_that_stay_move_come_and_go_then_rows_and_indexes_are_right(
     spark: SparkSession, table: IndexedTable, asked: str
@@ -102,7 +102,7 @@ def test_given_rows_that_stay_move_come_and_go_then_rows_and_indexes_are_right(
 
 
 @WAYS
-@pytest.mark.by_turn(12)
+@pytest.mark.by_turn(24)
 def test_given_keys_that_all_stay_then_the_record_index_gets_no_file(
     spark: SparkSession, table: IndexedTable, asked: str, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -120,7 +120,7 @@ def test_given_keys_that_all_stay_then_the_record_index_gets_no_file(
 
 
 @WAYS
-@pytest.mark.by_turn(12)
+@pytest.mark.by_turn(24)
 def test_given_no_index_that_needs_the_old_rows_then_none_is_read(
     spark: SparkSession, table: IndexedTable, asked: str
 ) -> None:
@@ -137,7 +137,7 @@ def test_given_no_index_that_needs_the_old_rows_then_none_is_read(
 
 
 @pytest.mark.parametrize("asked", ["few", "many, far"], indirect=True)
-@pytest.mark.by_turn(16)
+@pytest.mark.by_turn(24)
 def test_given_partitions_of_odd_names_and_a_key_of_two_columns_then_rows_move_all_the_same(
     spark: SparkSession, tmp_path: Path, asked: str
 ) -> None:

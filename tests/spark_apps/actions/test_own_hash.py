@@ -15,7 +15,7 @@ from spark_apps.layout import hash_functions
 from spark_apps.storage import errors
 from spark_apps.timeline.model import DATA_TREE
 
-pytestmark = [pytest.mark.spark, pytest.mark.by_turn(8)]
+pytestmark = [pytest.mark.spark, pytest.mark.by_turn(16)]
 
 SQL = "sql:crc32(cast(id as binary))"
 
@@ -39,7 +39,7 @@ def made(spark: Any, folder: Path, function: str) -> IndexedTable:
 
 
 @pytest.mark.parametrize("function", [SQL, "by_length"])
-@pytest.mark.by_turn(4)
+@pytest.mark.by_turn(8)
 def test_rows_are_placed_found_and_rescaled_by_it(spark: Any, tmp_path: Path, function: str) -> None:
     table = made(spark, tmp_path / "t", function)
     everything = sorted(map(tuple, table.read().collect()))

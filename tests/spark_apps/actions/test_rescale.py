@@ -20,7 +20,7 @@ from spark_apps.timeline.model import DATA_TREE
 from spark_apps.timeline.transactions import begin
 from tests.spark_apps.small_tables import Prepared
 
-pytestmark = [pytest.mark.spark, pytest.mark.by_turn(4)]
+pytestmark = [pytest.mark.spark, pytest.mark.by_turn(8)]
 
 DDL = "id bigint, dt string, v string"
 DAYS = ("dt=2024-11-10", "dt=2024-11-11", "dt=2024-11-12")

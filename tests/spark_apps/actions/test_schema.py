@@ -16,7 +16,7 @@ from tests.spark.releases import since
 from tests.spark_apps.frames import frame
 from tests.spark_apps.small_tables import Prepared
 
-pytestmark = [pytest.mark.spark, pytest.mark.by_turn(16)]
+pytestmark = [pytest.mark.spark, pytest.mark.by_turn(24)]
 
 DDL = "id int, p string, city string, n int, f float, d decimal(5,2), note string"
 

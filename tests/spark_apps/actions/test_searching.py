@@ -17,7 +17,7 @@ from spark_apps.actions.write import Upsert
 from spark_apps.storage.errors import StorageError
 from tests.spark_apps.frames import frame
 
-pytestmark = [pytest.mark.spark, pytest.mark.by_turn(8)]
+pytestmark = [pytest.mark.spark, pytest.mark.by_turn(16)]
 
 DDL = "id string, n int, p string, city string, day date, raw binary, flag boolean, small tinyint"
 MORE = {
@@ -60,7 +60,7 @@ class Looking(Upsert):
 
 
 @pytest.mark.parametrize("more", MORE.values(), ids=list(MORE))
-@pytest.mark.by_turn(6)
+@pytest.mark.by_turn(12)
 def test_rows_found_on_the_driver_are_those_that_spark_finds(spark: Any, tmp_path: Path, more: dict[str, Any]) -> None:
     table = IndexedTable.create(spark, tmp_path / "table", DDL, ["id", "n"], partition_by=["p"], **more)
     table.upsert(batch(spark, 0, 100, "old"))

@@ -16,7 +16,7 @@ from spark_apps.timeline.transactions import Transaction, begin, resume
 from tests.spark_apps.frames import frame
 from tests.spark_apps.small_tables import Prepared
 
-pytestmark = [pytest.mark.spark, pytest.mark.by_turn(8)]
+pytestmark = [pytest.mark.spark, pytest.mark.by_turn(16)]
 
 DDL = "id bigint, p string, v string"
 

@@ -19,7 +19,7 @@ from spark_apps.storage.store import Store
 from spark_apps.timeline.log import Timeline
 from tests.spark_apps.sources.lake import arrow_rows, digest, people, rows_of
 
-pytestmark = [pytest.mark.spark, pytest.mark.by_turn(4)]
+pytestmark = [pytest.mark.spark, pytest.mark.by_turn(8)]
 
 
 def rows_commits(table: IndexedTable) -> list[str]:

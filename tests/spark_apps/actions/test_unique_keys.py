@@ -22,7 +22,7 @@ from tests.spark_apps.frames import frame
 from tests.spark_apps.racing import go, racing
 from tests.spark_apps.small_tables import Prepared
 
-pytestmark = [pytest.mark.spark, pytest.mark.by_turn(16)]
+pytestmark = [pytest.mark.spark, pytest.mark.by_turn(24)]
 
 DDL = "id bigint, p string, n int"
 Row = tuple[int, str, int]
@@ -117,7 +117,7 @@ RELYING: dict[str, Callable[[Any], Action]] = {
 
 
 @pytest.mark.parametrize("what", RELYING)
-@pytest.mark.by_turn(8)
+@pytest.mark.by_turn(16)
 def test_a_write_that_relied_on_keys_being_unique_is_refused_once_the_index_is_dropped(
     spark: Any, make: Make, what: str
 ) -> None:

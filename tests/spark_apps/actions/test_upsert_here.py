@@ -114,7 +114,7 @@ def upserted(table: IndexedTable) -> list[AddFile]:
     return [action for action in commit.actions if isinstance(action, AddFile)]
 
 
-@pytest.mark.by_turn(12)
+@pytest.mark.by_turn(24)
 @pytest.mark.parametrize("id_type", ["string", "timestamp", "timestamp_ntz"])
 @pytest.mark.parametrize("options", [{"positions": True}, {"write_mode": "copy_on_write"}], ids=repr)
 def test_given_rows_that_stay_move_come_and_go_then_both_ways_leave_the_same_table(
@@ -162,7 +162,7 @@ def test_given_rows_that_stay_move_come_and_go_then_both_ways_leave_the_same_tab
 YEARS = [-200_000, -60_000, -5_000, -4_711, 0, 1, 1600, 2024, 9_999, 10_000, 250_000]
 
 
-@pytest.mark.by_turn(8)
+@pytest.mark.by_turn(16)
 def test_given_times_of_far_years_then_rows_are_found_whoever_wrote_them(spark: SparkSession, tmp_path: Path) -> None:
     """Arrow takes days before the year -4712 of Spark's older physical type for days that are far ahead."""
     ddl = "id timestamp, p string, seen timestamp, n int"

@@ -26,7 +26,7 @@ from spark_apps.timeline.transactions import begin
 from tests.differential.session import small
 from tests.spark_apps.frames import frame
 
-pytestmark = [pytest.mark.spark, pytest.mark.by_turn(16)]
+pytestmark = [pytest.mark.spark, pytest.mark.by_turn(24)]
 
 DDL = "id bigint, p string, city string, n int"
 ROWS, STALE = 40, 3

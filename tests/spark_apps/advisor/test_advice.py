@@ -15,7 +15,7 @@ from spark_apps.query.planning import plan_bytes, plan_read
 from spark_apps.storage.errors import InvalidInput
 from spark_apps.workload.asked import AskedQuery, Workload
 
-pytestmark = [pytest.mark.spark, pytest.mark.by_turn(4)]
+pytestmark = [pytest.mark.spark, pytest.mark.by_turn(8)]
 
 BEGAN = datetime(2026, 11, 1, tzinfo=UTC)
 
@@ -55,7 +55,7 @@ RIDERS = [f"rider = {number}" for number in (17, 401, 1202)]
 CITIES = [f"city = 'city {number}'" for number in (1, 6)]
 
 
-@pytest.mark.by_turn(8)
+@pytest.mark.by_turn(16)
 def test_given_what_is_asked_when_the_advice_is_followed_then_about_so_much_is_spared(
     table: IndexedTable, spark: Any
 ) -> None:

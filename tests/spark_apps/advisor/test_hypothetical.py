@@ -15,7 +15,7 @@ from spark_apps.advisor.sample import read_sample
 from spark_apps.query.explain import Explanation
 from spark_apps.storage import errors
 
-pytestmark = [pytest.mark.spark, pytest.mark.by_turn(4)]
+pytestmark = [pytest.mark.spark, pytest.mark.by_turn(8)]
 
 DDL = "id bigint, day int, rider bigint, city string, fare double, note string"
 
@@ -47,7 +47,7 @@ CASES = [
     pytest.param(
         {"kind": "skipping", "columns": ["bloom(rider)", "minmax(fare)", "ngrams(note)", "values(city)"]},
         ("rider = 31", "note LIKE '%te 77%'", "city = 'rom'", "rider < 3 OR rider = 5003"),
-        marks=pytest.mark.by_turn(8),
+        marks=pytest.mark.by_turn(16),
     ),
 ]  # fmt: skip
 
@@ -103,7 +103,7 @@ def test_given_an_index_that_cannot_be_when_explained_then_it_is_refused_as_its_
         open_table(table.uri).explain("rider = 1", hypothetical=[given])
 
 
-@pytest.mark.by_turn(8)
+@pytest.mark.by_turn(16)
 def test_given_many_file_groups_when_some_are_tried_then_the_others_are_bounded(
     table: IndexedTable, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -197,7 +197,7 @@ BUILT: list[dict[str, Any]] = [
 ]
 
 
-@pytest.mark.by_turn(8)
+@pytest.mark.by_turn(16)
 def test_given_indexes_that_are_not_there_then_they_hold_and_read_about_what_they_will(
     spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -13,7 +13,7 @@ from spark_apps.storage.store import Store
 from tests.simulation.s3 import BUCKET, s3_server
 from tests.spark_apps.cli.conftest import Ask
 
-pytestmark = [pytest.mark.servers, pytest.mark.by_turn(12)]
+pytestmark = [pytest.mark.servers, pytest.mark.by_turn(24)]
 
 COMMANDS = [
     ["tables"],

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-pytestmark = pytest.mark.by_turn(4)
+pytestmark = pytest.mark.by_turn(8)
 
 ROOT = Path(__file__).parents[3]
 

@@ -77,7 +77,7 @@ def test_given_creations_at_once_then_one_wins_and_nobody_sees_a_part(mount: str
 
 
 # Hadoop starts a process for the permissions of each file on a disk, which takes most of the time.
-@pytest.mark.by_turn(8)
+@pytest.mark.by_turn(16)
 def test_given_a_table_there_then_it_lives_as_elsewhere(spark: Any, mount: str) -> None:
     table = IndexedTable.create(spark, f"{mount}/db/t", "id bigint, city string, n int", ["id"], ["city"], buckets=2)
     table.create_index("by_n", "secondary", ["n"])

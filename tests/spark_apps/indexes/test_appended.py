@@ -15,7 +15,7 @@ from spark_apps.storage.errors import VerificationFailed
 from tests.spark_apps.frames import frame
 from tests.spark_apps.small_tables import Prepared
 
-pytestmark = [pytest.mark.spark, pytest.mark.by_turn(16)]
+pytestmark = [pytest.mark.spark, pytest.mark.by_turn(24)]
 
 DDL = "k string, p string, city string"
 SOME = [(f"k{n:03d}", "ab"[n % 2], f"city{n % 7}") for n in range(40)]
@@ -58,7 +58,7 @@ def check(table: IndexedTable, index: str) -> None:
 
 
 @pytest.mark.parametrize("way", ["insert", "upsert"])
-@pytest.mark.by_turn(16)
+@pytest.mark.by_turn(24)
 def test_entries_of_rows_that_came_in_a_new_partition_are_added_unseen(
     spark: Any, table: IndexedTable, way: str
 ) -> None:
@@ -99,7 +99,7 @@ def test_a_driver_that_finds_no_key_of_new_entries_starts_no_job_for_it(
 
 
 @pytest.mark.parametrize("change", ["upsert", "delete", "compact", "drop and insert again", "overwrite"])
-@pytest.mark.by_turn(16)
+@pytest.mark.by_turn(24)
 def test_any_other_change_among_them_is_compared_as_before(spark: Any, table: IndexedTable, change: str) -> None:
     table.insert(frame(spark, MORE, DDL))
     if change == "upsert":
@@ -141,7 +141,7 @@ def test_an_inserted_key_that_stands_in_another_partition_is_refused(spark: Any,
 
 
 @pytest.mark.usefixtures("searched")
-@pytest.mark.by_turn(12)
+@pytest.mark.by_turn(24)
 def test_a_key_in_two_new_partitions_is_refused(spark: Any, table: IndexedTable) -> None:
     table.insert(frame(spark, [("z", "c", "x"), ("z", "d", "x")], DDL))
 

@@ -19,7 +19,7 @@ from tests.spark_apps.frames import frame
 from tests.spark_apps.indexes.support import index_files, local
 from tests.spark_apps.small_tables import Prepared
 
-pytestmark = [pytest.mark.spark, pytest.mark.by_turn(6)]
+pytestmark = [pytest.mark.spark, pytest.mark.by_turn(12)]
 
 DDL = "id bigint, p string, q int, city string, n int"
 PARTITIONS = ("a", "b/c", "d", None)
@@ -146,7 +146,7 @@ def test_given_a_rebuild_that_fails_on_its_way_then_the_stale_index_stays_as_it_
 
 
 @pytest.mark.parametrize("partition_by", [("p", "q"), ("p",), ()], ids=str)
-@pytest.mark.by_turn(6)
+@pytest.mark.by_turn(12)
 def test_given_damage_then_a_rebuild_of_some_partitions_replaces_just_their_entries(
     spark: Any, table: IndexedTable, partition_by: tuple[str, ...]
 ) -> None:

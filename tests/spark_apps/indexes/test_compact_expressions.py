@@ -21,7 +21,7 @@ from tests.spark_apps.frames import frame
 from tests.spark_apps.indexes.support import index_files
 from tests.turns import of_this_turn
 
-pytestmark = [pytest.mark.spark, pytest.mark.by_turn(8)]
+pytestmark = [pytest.mark.spark, pytest.mark.by_turn(16)]
 
 DDL = "id bigint, city string, ts timestamp, x float, p struct<u:string>, g int"
 CITIES = ("SFO", "sfo", "Oslo", "OSLO", "Straße", None, "")
@@ -52,7 +52,7 @@ def agree(table: IndexedTable, asked: Sequence[str] = PREDICATES) -> None:
         assert sorted(row.id for row in table.read(where, ["id"]).collect()) == scanned, where
 
 
-@pytest.mark.by_turn(8)
+@pytest.mark.by_turn(16)
 def test_given_files_of_a_source_then_those_with_the_value_are_found_by_the_expression_and_what_implies_it(
     spark: Any, tmp_path: Path
 ) -> None:
@@ -149,7 +149,7 @@ def test_given_a_keyed_table_then_every_change_is_followed_by_refreshes_and_anot
         agree(table, asked)
 
 
-@pytest.mark.by_turn(8)
+@pytest.mark.by_turn(16)
 def test_given_another_session_then_columns_beside_expressions_are_compared_and_the_expressions_are_not(
     spark: Any, tmp_path: Path
 ) -> None:

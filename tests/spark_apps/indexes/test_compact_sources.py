@@ -19,7 +19,7 @@ from spark_apps.mergetree.blocks import read_block_batches, read_footers
 from spark_apps.query import planning
 from spark_apps.query.planning import plan_read
 
-pytestmark = [pytest.mark.spark, pytest.mark.by_turn(6)]
+pytestmark = [pytest.mark.spark, pytest.mark.by_turn(12)]
 
 BLOCK_ROWS = 100
 Row = dict[str, Any]
@@ -193,7 +193,7 @@ def _write_json(rows: list[Row], path: Path) -> None:
 
 
 @pytest.mark.parametrize(("form", "write"), [("orc", _write_orc), ("json", _write_json)])
-@pytest.mark.by_turn(4)
+@pytest.mark.by_turn(8)
 def test_given_other_formats_then_stripes_or_whole_files_are_told_and_appended_ones_after_a_refresh(
     spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, form: str, write: Callable[[list[Row], Path], None]
 ) -> None:

@@ -17,7 +17,7 @@ from spark_apps.timeline.files import DataFile
 from tests.spark_apps.frames import frame
 from tests.spark_apps.indexes.support import index_files, local
 
-pytestmark = [pytest.mark.spark, pytest.mark.by_turn(6)]
+pytestmark = [pytest.mark.spark, pytest.mark.by_turn(12)]
 
 DDL = "id bigint, p string, city string, n int, note string"
 

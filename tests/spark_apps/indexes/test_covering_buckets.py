@@ -16,7 +16,7 @@ from spark_apps.storage.errors import InvalidInput
 from tests.spark_apps.frames import frame
 from tests.spark_apps.indexes.support import index_files, scanned
 
-pytestmark = [pytest.mark.spark, pytest.mark.by_turn(8)]
+pytestmark = [pytest.mark.spark, pytest.mark.by_turn(16)]
 
 DDL = "id bigint, city string, n int, note string"
 LAID = {"layout": "buckets", "buckets": "6", "hybrid_appended_ratio": "1", "hybrid_deleted_ratio": "1"}
@@ -50,7 +50,7 @@ def _check(table: IndexedTable, rows: dict[int, tuple[Any, ...]], most: int) -> 
         assert scanned(query).files <= most + explanation.files_read
 
 
-@pytest.mark.by_turn(2)
+@pytest.mark.by_turn(4)
 def test_given_writes_refreshes_compactions_and_other_columns_then_rows_lie_in_their_buckets(
     spark: Any, tmp_path: Path
 ) -> None:

@@ -21,7 +21,7 @@ from spark_apps.indexes.lineage import entry_files
 from tests.spark_apps.indexes.evolving import Folder, in_bucket
 from tests.spark_apps.indexes.support import index_files
 
-pytestmark = [pytest.mark.spark, pytest.mark.by_turn(8)]
+pytestmark = [pytest.mark.spark, pytest.mark.by_turn(16)]
 
 ALWAYS = {"buckets": "2", "hybrid_appended_ratio": "1", "hybrid_deleted_ratio": "1"}
 OPTIONS = {"csv": {"header": "true"}}
@@ -95,7 +95,7 @@ class _Steps:
 @pytest.mark.parametrize(
     ("form", "approaches"), [("parquet", ("merge",)), ("json", ("same",)), ("csv", ("merge",)), ("orc", ("same",))]
 )
-@pytest.mark.by_turn(8)
+@pytest.mark.by_turn(16)
 def test_the_scenario_of_the_document(spark: Any, tmp_path: Path, form: str, approaches: tuple[str, ...]) -> None:
     folder = Folder(tmp_path / "data", form)
     folder.write("f1", "c0 c1 c2", range(10))

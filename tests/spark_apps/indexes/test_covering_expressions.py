@@ -19,7 +19,7 @@ from tests.spark.local import session_with
 from tests.spark_apps.frames import frame
 from tests.turns import of_this_turn
 
-pytestmark = [pytest.mark.spark, pytest.mark.by_turn(8)]
+pytestmark = [pytest.mark.spark, pytest.mark.by_turn(16)]
 
 DDL = "id bigint, city string, ts timestamp, fare int, x float, p struct<u:string>, g int, note string"
 CITIES = ("SFO", "sfo", "Oslo", "OSLO", "Straße", None, "")
@@ -66,7 +66,7 @@ INDEXES: dict[str, tuple[list[str], list[str], dict[str, str], str]] = {
 """Indexed columns, included ones, properties, and a predicate that an index serves."""
 
 
-@pytest.mark.by_turn(8)
+@pytest.mark.by_turn(16)
 def test_given_a_source_then_its_rows_are_read_from_the_index_by_the_expression_and_what_implies_it(
     spark: Any, tmp_path: Path
 ) -> None:

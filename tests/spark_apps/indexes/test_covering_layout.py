@@ -16,7 +16,7 @@ from spark_apps.storage.errors import InvalidInput, StorageError
 from tests.spark_apps.frames import frame
 from tests.spark_apps.indexes.support import index_files
 
-pytestmark = [pytest.mark.spark, pytest.mark.by_turn(8)]
+pytestmark = [pytest.mark.spark, pytest.mark.by_turn(16)]
 
 DDL = "id bigint, n int, at timestamp, note string"
 LAID = {"layout": "ranges", "buckets": "8", "hybrid_appended_ratio": "1", "hybrid_deleted_ratio": "1"}
@@ -87,7 +87,7 @@ def test_given_writes_since_then_entries_keep_to_the_bounds_until_all_are_writte
 
 
 @pytest.mark.parametrize("deferred", [False, True])
-@pytest.mark.by_turn(4)
+@pytest.mark.by_turn(8)
 def test_given_no_rows_yet_then_the_first_refresh_with_rows_finds_the_bounds(
     spark: Any, tmp_path: Path, deferred: bool
 ) -> None:
@@ -135,7 +135,7 @@ def test_given_another_session_time_zone_then_moments_are_found_all_the_same(spa
 
 @pytest.mark.parametrize("layout", ["hash", "ranges"])
 @pytest.mark.parametrize("kind", ["date", "timestamp", "timestamp_ntz"])
-@pytest.mark.by_turn(6)
+@pytest.mark.by_turn(12)
 def test_given_years_that_python_does_not_know_then_they_are_laid_and_found_as_others(
     spark: Any, tmp_path: Path, kind: str, layout: str
 ) -> None:

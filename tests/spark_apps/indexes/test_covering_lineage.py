@@ -15,7 +15,7 @@ import pytest
 from spark_apps import IndexedTable
 from tests.differential.session import small
 
-pytestmark = [pytest.mark.spark, pytest.mark.by_turn(8)]
+pytestmark = [pytest.mark.spark, pytest.mark.by_turn(16)]
 
 ALWAYS = {"hybrid_appended_ratio": "1", "hybrid_deleted_ratio": "1", "buckets": "3"}
 LAYOUTS = ("hash", "buckets")

@@ -16,7 +16,7 @@ from spark_apps.indexes.keyed import lookup
 from spark_apps.mergetree import damaged_pages
 from tests.spark_apps.indexes.support import index_files, local
 
-pytestmark = [pytest.mark.spark, pytest.mark.by_turn(8)]
+pytestmark = [pytest.mark.spark, pytest.mark.by_turn(16)]
 
 ROWS = 40_000
 DDL = "id string, tail string, n int"
@@ -70,7 +70,7 @@ def _footer(data: bytearray, path: Path) -> None:
     [("record", False), ("secondary", False), ("secondary", True), ("compact", False), ("covering", False),
      ("covering", True)],
 )  # fmt: skip
-@pytest.mark.by_turn(16)
+@pytest.mark.by_turn(24)
 def test_given_a_byte_turned_over_in_a_large_index_file_then_a_query_answers_from_the_rows(
     table: IndexedTable, monkeypatch: pytest.MonkeyPatch, name: str, by_spark: bool, damage: Callable[..., None]
 ) -> None:

@@ -10,7 +10,7 @@ import pytest
 from spark_apps import IncludedColumns, IndexedTable
 
 
-@pytest.mark.by_turn(2)
+@pytest.mark.by_turn(4)
 def test_given_a_plan_of_any_kind_then_it_estimates_and_the_receipt_tells_the_truth_beside(
     spark: Any, tmp_path: Path
 ) -> None:

@@ -24,7 +24,7 @@ from spark_apps.storage.errors import ConcurrentWrite, IndexExists, KeysExist, V
 from tests.spark_apps.indexes.support import DDL, Model, Row, entries, frame, read
 from tests.spark_apps.small_tables import Prepared
 
-pytestmark = [pytest.mark.spark, pytest.mark.by_turn(16)]
+pytestmark = [pytest.mark.spark, pytest.mark.by_turn(24)]
 
 COMMITS = 9
 Make = Callable[..., IndexedTable]

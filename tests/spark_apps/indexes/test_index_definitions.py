@@ -14,7 +14,7 @@ from spark_apps.storage import errors
 from tests.spark_apps.indexes.support import entries, frame
 from tests.spark_apps.small_tables import Prepared
 
-pytestmark = [pytest.mark.spark, pytest.mark.by_turn(8)]
+pytestmark = [pytest.mark.spark, pytest.mark.by_turn(16)]
 
 DDL = "k1 string, k2 int, d date, price decimal(10,2), at timestamp, tags array<string>, x double"
 

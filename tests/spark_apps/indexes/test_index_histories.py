@@ -125,7 +125,7 @@ class History:
 
 
 @pytest.mark.parametrize("buckets", [2, None])
-@pytest.mark.by_turn(4)
+@pytest.mark.by_turn(8)
 @pytest.mark.parametrize("seed", SEEDS)
 def test_given_any_history_then_queries_and_entries_are_those_of_the_model(
     spark: Any, tmp_path: Path, seed: int, buckets: int | None

@@ -128,7 +128,7 @@ class _Files:
 
 @pytest.mark.parametrize(("form", "unique"), WRITTEN, ids=str)
 @pytest.mark.parametrize(("kinds", "nulls"), CASES, ids=str)
-@pytest.mark.by_turn(4)
+@pytest.mark.by_turn(8)
 def test_given_files_then_the_entries_of_keys_are_those_written_last(
     tmp_path: Path, kinds: tuple[str, ...], nulls: bool, form: str, unique: bool
 ) -> None:
@@ -171,7 +171,7 @@ def _first_group(files: _Files) -> list[tuple[Any, ...]]:
     [("as written here", slice(5, 6)), ("as written here", slice(200)), ("not compressed", slice(200))],
     ids=["one", "many", "many, not compressed"],
 )
-@pytest.mark.by_turn(2)
+@pytest.mark.by_turn(4)
 def test_given_any_byte_of_the_keys_turned_over_then_nothing_is_told_wrongly(
     tmp_path: Path, form: str, asked: slice
 ) -> None:

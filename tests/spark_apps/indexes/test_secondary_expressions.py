@@ -60,7 +60,7 @@ def _agree(table: IndexedTable, used: bool = True, opened: bool = False) -> None
             assert verify(table.snapshot, name).ok
 
 
-@pytest.mark.by_turn(8)
+@pytest.mark.by_turn(16)
 def test_given_expressions_then_entries_follow_every_change_and_the_same_expression_finds_them(
     spark: Any, tmp_path: Path
 ) -> None:
@@ -108,7 +108,7 @@ def test_given_expressions_then_entries_follow_every_change_and_the_same_express
     assert log[-1]["writer_features"] == ["indexed-expressions"] and "writer_features" not in log[1]
 
 
-@pytest.mark.by_turn(8)
+@pytest.mark.by_turn(16)
 def test_given_a_source_then_the_rule_and_reads_find_files_by_an_expression(spark: Any, tmp_path: Path) -> None:
     for number in range(4):
         rows = [(number * 10 + i, f"City{number}", i, (f"u{i % 5}",), 0) for i in range(10)]
@@ -165,7 +165,7 @@ def test_given_another_time_zone_then_its_session_neither_uses_nor_keeps_the_ent
         assert _ids(table, "to_date(ts) = DATE'2024-03-01'") == [1, 3]
 
 
-@pytest.mark.by_turn(8)
+@pytest.mark.by_turn(16)
 def test_given_an_expression_that_fails_for_a_row_then_the_row_is_written_and_the_index_lags(
     spark: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -185,7 +185,7 @@ def test_given_an_expression_that_fails_for_a_row_then_the_row_is_written_and_th
         assert not table.indexes["i"].lagging
 
 
-@pytest.mark.by_turn(4)
+@pytest.mark.by_turn(8)
 def test_given_a_column_named_as_an_expression_then_each_is_indexed_as_what_it_is(spark: Any, tmp_path: Path) -> None:
     ddl = "id bigint, t string"
     table = IndexedTable.create(spark, tmp_path / "t", ddl, ["id"], buckets=1)

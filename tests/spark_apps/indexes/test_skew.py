@@ -14,7 +14,7 @@ from spark_apps.indexes.keyed import entries
 from spark_apps.mergetree import write
 from tests.spark_apps.frames import frame
 
-pytestmark = [pytest.mark.spark, pytest.mark.by_turn(4)]
+pytestmark = [pytest.mark.spark, pytest.mark.by_turn(8)]
 
 DDL = "id bigint, p string, city string"
 SHARDS = 4
@@ -57,7 +57,7 @@ def check(table: IndexedTable) -> None:
 
 
 @pytest.mark.parametrize("tombstones", ["eager", "lazy"])
-@pytest.mark.by_turn(8)
+@pytest.mark.by_turn(16)
 def test_a_shard_of_very_many_entries_is_written_in_parts_with_no_key_in_common(
     spark: Any, tmp_path: Path, tombstones: str
 ) -> None:

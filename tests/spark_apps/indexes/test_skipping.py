@@ -29,7 +29,7 @@ from tests.spark.local import session_with
 from tests.spark_apps.frames import frame
 from tests.spark_apps.indexes.support import index_files, local
 
-pytestmark = [pytest.mark.spark, pytest.mark.by_turn(16)]
+pytestmark = [pytest.mark.spark, pytest.mark.by_turn(24)]
 
 DDL = (
     "id bigint, s string, n int, f double, r float, d date, ts timestamp, z timestamp_ntz, b boolean, x binary, "

@@ -41,7 +41,7 @@ from spark_apps.storage.errors import StorageError
 from spark_apps.storage.store import Store
 from spark_apps.timeline.files import DataFile
 
-pytestmark = pytest.mark.by_turn(4)
+pytestmark = pytest.mark.by_turn(8)
 
 BIGINT = parse_type("bigint")
 BINARY = parse_type("binary")

@@ -113,7 +113,7 @@ def _kept(table: IndexedTable, name: str = "i") -> list[list[int]]:
     return [list(each.rows) for file in files for each in file.header.row_groups]
 
 
-@pytest.mark.by_turn(8)
+@pytest.mark.by_turn(16)
 def test_given_random_rows_and_deltas_then_what_is_read_of_row_groups_is_what_a_scan_finds(
     spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

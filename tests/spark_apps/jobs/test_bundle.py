@@ -16,7 +16,7 @@ from spark_apps.jobs import bundle as bundles
 from spark_apps.jobs.bundle import Bundle, _is_whole, make_bundle
 from spark_apps.storage.errors import EnvironmentMismatch
 
-pytestmark = pytest.mark.by_turn(4)
+pytestmark = pytest.mark.by_turn(8)
 
 PROGRAMS = (
     "build_index",

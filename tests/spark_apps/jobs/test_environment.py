@@ -187,7 +187,7 @@ def test_the_stand_in_is_written_once(bare: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.spark
-@pytest.mark.by_turn(4)
+@pytest.mark.by_turn(8)
 def test_on_a_machine_without_java_a_spark_job_runs_on_the_wheel(bare: Path) -> None:
     script = bare / "job.py"
     script.write_text(

@@ -162,7 +162,7 @@ def simulated(root: Path, seed: int, with_demand: bool, budget: Budget) -> tuple
     return minutes, read, max(index.longest for index in state.values())
 
 
-@pytest.mark.by_turn(8)
+@pytest.mark.by_turn(16)
 def test_given_ninety_nights_when_demand_is_known_then_upkeep_takes_less_for_the_same_bytes_and_nothing_starves(
     tmp_path: Path,
 ) -> None:

@@ -21,7 +21,7 @@ from spark_apps.mergetree.buckets import bucket_column, check_user_function, com
 from spark_apps.storage.errors import InvalidInput, InvalidRule, InvalidSchema
 from tests.spark.local import session_with
 
-pytestmark = [pytest.mark.spark, pytest.mark.by_turn(4)]
+pytestmark = [pytest.mark.spark, pytest.mark.by_turn(8)]
 
 ROWS = 400
 COUNT = 9973

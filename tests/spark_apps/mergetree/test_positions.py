@@ -25,7 +25,7 @@ from spark_apps.timeline.model import DATA_TREE
 from tests.spark_apps.frames import frame
 from tests.spark_apps.small_tables import Prepared, locating_by_spark, within
 
-pytestmark = [pytest.mark.spark, pytest.mark.by_turn(16)]
+pytestmark = [pytest.mark.spark, pytest.mark.by_turn(24)]
 
 DDL = "id bigint, v int"
 Rows = list[tuple[int, int]]
@@ -120,7 +120,7 @@ KEYS: dict[str, list[Any]] = {
 
 @pytest.mark.parametrize("here", [True, False], ids=["on the driver", "by Spark"])
 @pytest.mark.parametrize("key", KEYS)
-@pytest.mark.by_turn(16)
+@pytest.mark.by_turn(24)
 def test_positions_are_found_of_keys_of_any_type(
     spark: Any, tmp_path: Path, key: str, here: bool, by_positions: list[int]
 ) -> None:

@@ -28,7 +28,7 @@ from tests.spark_apps.optimizer.test_plain_queries import used
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-pytestmark = [pytest.mark.spark, pytest.mark.by_turn(16)]
+pytestmark = [pytest.mark.spark, pytest.mark.by_turn(24)]
 
 
 @pytest.fixture(scope="module")
@@ -367,7 +367,7 @@ except InvalidInput as error:
 """
 
 
-@pytest.mark.by_turn(16)
+@pytest.mark.by_turn(24)
 def test_a_callback_server_that_is_gone_leaves_spark_s_plan_and_a_stopped_session_is_named(tmp_path: Path) -> None:
     command = [sys.executable, "-c", _GONE, str(tmp_path)]
     # Else Java calls back on the connection that it was called by.
@@ -395,7 +395,7 @@ def test_a_table_dropped_after_a_query_was_analyzed_shows_what_it_held(spark: Sp
 
 
 @pytest.mark.usefixtures("enabled")
-@pytest.mark.by_turn(8)
+@pytest.mark.by_turn(16)
 def test_an_index_damaged_between_planning_and_running_is_named_and_the_next_query_reads_the_files(
     spark: SparkSession, tmp_path: Path
 ) -> None:
@@ -475,7 +475,7 @@ def test_columns_by_the_names_of_literals_and_texts_that_look_like_ours_are_what
 
 
 @pytest.mark.usefixtures("enabled")
-@pytest.mark.by_turn(8)
+@pytest.mark.by_turn(16)
 def test_times_are_found_by_sessions_of_another_zone_than_the_index_was_built_in(
     spark: SparkSession, tmp_path: Path
 ) -> None:

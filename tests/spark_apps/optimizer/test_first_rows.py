@@ -17,7 +17,7 @@ from tests.differential.session import small
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-pytestmark = [pytest.mark.spark, pytest.mark.by_turn(4)]
+pytestmark = [pytest.mark.spark, pytest.mark.by_turn(8)]
 
 COLUMNS = {"source": ("id", "k", "n", "ts", "d", "m", "x"), "keyed": ("id", "n", "d")}
 PARTS = [f"minmax({name})" for name in COLUMNS["source"]]

@@ -16,7 +16,7 @@ from tests.spark_apps.optimizer.test_plain_queries import answers, used
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-pytestmark = [pytest.mark.spark, pytest.mark.by_turn(16)]
+pytestmark = [pytest.mark.spark, pytest.mark.by_turn(24)]
 
 COLUMNS = "id bigint, part string, city string, amount double"
 
@@ -75,7 +75,7 @@ EASILY_WRONG = [
 
 
 @pytest.mark.parametrize("query", QUERIES)
-@pytest.mark.by_turn(12)
+@pytest.mark.by_turn(24)
 def test_a_query_over_a_frame_is_one_over_the_rows_that_read_gives(
     spark: SparkSession, table: IndexedTable, query: str
 ) -> None:
@@ -146,7 +146,7 @@ def test_without_the_rule_a_frame_says_what_to_do(spark: SparkSession, table: In
         frame.where("id = 1").collect()
 
 
-@pytest.mark.by_turn(4)
+@pytest.mark.by_turn(8)
 def test_tables_of_a_warehouse_have_names_in_sql(spark: SparkSession, tmp_path: Path) -> None:
     trips = IndexedTable.create(spark, tmp_path / "lake" / "trips", COLUMNS, ["id"], ["part"], buckets=2)
     trips.upsert(spark.createDataFrame([(n, f"p{n % 2}", f"c{n}", 1.0) for n in range(20)], COLUMNS))

@@ -17,7 +17,7 @@ from tests.spark_apps.optimizer.test_plain_queries import answers, read_of
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-pytestmark = [pytest.mark.spark, pytest.mark.by_turn(4)]
+pytestmark = [pytest.mark.spark, pytest.mark.by_turn(8)]
 
 FILES = 8
 COLUMNS = "id bigint, part string, k int, n int"
@@ -121,7 +121,7 @@ def test_each_join_that_drops_rows_without_a_key_reads_files_with_one(spark: Spa
     check(spark, query, JOINS[query])
 
 
-@pytest.mark.by_turn(6)
+@pytest.mark.by_turn(12)
 @pytest.mark.parametrize("query", [query for query in JOINS if query not in ALWAYS])
 def test_another_join_reads_files_with_a_key_where_it_drops_the_other_rows(spark: SparkSession, query: str) -> None:
     check(spark, query, JOINS[query])
@@ -136,7 +136,7 @@ TYPES: dict[str, tuple[str, str]] = {
 }
 
 
-@pytest.mark.by_turn(4)
+@pytest.mark.by_turn(8)
 @pytest.mark.parametrize("condition", TYPES)
 def test_keys_of_each_type_are_those_of_the_columns(spark: SparkSession, condition: str) -> None:
     names, values = TYPES[condition]
@@ -178,7 +178,7 @@ def test_rows_that_are_easily_lost_on_the_way_to_a_scan_are_read(spark: SparkSes
     check(spark, query, BETWEEN[query])
 
 
-@pytest.mark.by_turn(6)
+@pytest.mark.by_turn(12)
 @pytest.mark.parametrize("query", [query for query in BETWEEN if query not in EASILY_LOST])
 def test_keys_go_down_to_a_scan_as_far_as_its_rows_come_up_as_they_are(spark: SparkSession, query: str) -> None:
     check(spark, query, BETWEEN[query])
@@ -220,7 +220,7 @@ def test_keys_that_only_a_row_without_a_match_has_are_taken_too(spark: SparkSess
     check(spark, query, NULL_EXTENDED[query])
 
 
-@pytest.mark.by_turn(4)
+@pytest.mark.by_turn(8)
 @pytest.mark.parametrize("query", [query for query in NULL_EXTENDED if query not in NULL_EXTENDED_ALWAYS])
 def test_keys_of_rows_that_joins_and_groups_make_are_taken_where_these_rows_are(
     spark: SparkSession, query: str
@@ -234,7 +234,7 @@ def test_keys_of_rows_that_joins_and_groups_make_are_taken_where_these_rows_are(
         kept.unpersist()
 
 
-@pytest.mark.by_turn(2)
+@pytest.mark.by_turn(4)
 def test_keyed_tables_and_their_frames_keep_rows_of_a_key_without_a_match(spark: SparkSession, lake: Path) -> None:
     IndexedTable.load(spark, lake / "lake" / "trips").frame().createOrReplaceTempView("frame")
     for name in ("lake.trips", "frame"):
@@ -326,7 +326,7 @@ def test_what_fails_leaves_the_scan_as_its_own_filters_do(spark: SparkSession, m
     ]
 
 
-@pytest.mark.by_turn(2)
+@pytest.mark.by_turn(4)
 def test_keyed_tables_prune_by_keys_and_give_them_at_their_version(spark: SparkSession, lake: Path) -> None:
     check(spark, f"SELECT * FROM lake.trips t JOIN {V} ON t.k = v.x", ["3 of k"], folder="trips")
     check(spark, f"SELECT * FROM lake.trips t JOIN {V} ON t.id = v.x", ["3 of id"], folder="trips")

@@ -17,7 +17,7 @@ from tests.spark.releases import SPARK, since
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-pytestmark = [pytest.mark.spark, pytest.mark.by_turn(16)]
+pytestmark = [pytest.mark.spark, pytest.mark.by_turn(24)]
 
 ALWAYS = {"hybrid_appended_ratio": "1", "hybrid_deleted_ratio": "1"}
 _ORDERING = "spark.sql.legacy.bucketedTableScan.outputOrdering"
@@ -230,7 +230,7 @@ def _text(query: Any) -> str:
     return str(query._jdf.queryExecution().optimizedPlan().toString())
 
 
-@pytest.mark.by_turn(4)
+@pytest.mark.by_turn(8)
 def test_rows_of_a_keyed_table_are_merged_beside_the_buckets_of_its_index(spark: SparkSession, tmp_path: Path) -> None:
     table = IndexedTable.create(spark, tmp_path / "t", "id bigint, k bigint, v bigint", ["id"], buckets=2)
     table.upsert(spark.range(200).selectExpr("id", "IF(id % 13 = 0, NULL, id % 50) AS k", "id AS v"))

@@ -18,7 +18,7 @@ from tests.spark.local import session_with
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-pytestmark = [pytest.mark.spark, pytest.mark.by_turn(4)]
+pytestmark = [pytest.mark.spark, pytest.mark.by_turn(8)]
 
 ROWS = 4_000
 CUSTOMERS = 200
@@ -114,7 +114,7 @@ EASILY_WRONG = {
 
 @pytest.mark.usefixtures("views")
 @pytest.mark.parametrize("query", QUERIES)
-@pytest.mark.by_turn(6)
+@pytest.mark.by_turn(12)
 def test_a_query_answers_as_without_indexes_and_uses_the_one_that_fits(spark: SparkSession, query: str) -> None:
     check(spark, query, QUERIES[query])
 

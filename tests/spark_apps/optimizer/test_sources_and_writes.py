@@ -19,7 +19,7 @@ from tests.spark_apps.sources.lake import people
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-pytestmark = [pytest.mark.spark, pytest.mark.by_turn(6)]
+pytestmark = [pytest.mark.spark, pytest.mark.by_turn(12)]
 
 
 @pytest.fixture

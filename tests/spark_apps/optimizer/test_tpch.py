@@ -23,7 +23,7 @@ from tests.turns import of_this_turn
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(600), pytest.mark.by_turn(4)]
+pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(600), pytest.mark.by_turn(8)]
 
 SCALE = 0.01
 SERVED = {3, 4, 5, 6, 7, 8, 10, 12, 14, 15, 20}

@@ -27,7 +27,7 @@ from tests.spark.local import session_with
 from tests.spark_apps.frames import frame
 from tests.spark_apps.small_tables import Prepared
 
-pytestmark = [pytest.mark.spark, pytest.mark.by_turn(3)]
+pytestmark = [pytest.mark.spark, pytest.mark.by_turn(6)]
 
 DDL = "id bigint, city string"
 STEPS = [

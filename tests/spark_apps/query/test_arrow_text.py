@@ -21,7 +21,7 @@ from spark_apps.query.arrow_text import NotPlain, TextFormat, read_text, text_fo
 from spark_apps.storage.errors import StorageError, UnsupportedSource
 from spark_apps.timeline.model import SourceDefinition
 
-pytestmark = pytest.mark.by_turn(4)
+pytestmark = pytest.mark.by_turn(8)
 
 COLUMNS = {
     "a": "int", "s": "string", "t": "timestamp", "d": "double", "b": "boolean", "m": "decimal(6,2)", "x": "date",
@@ -207,7 +207,7 @@ def json_file(rng: random.Random, odd: float) -> str:
 
 
 @pytest.mark.spark
-@pytest.mark.by_turn(6)
+@pytest.mark.by_turn(12)
 @pytest.mark.parametrize("form", ["csv", "csv of doubled marks", "csv by tabs", "json"])
 def test_given_random_files_then_rows_are_those_of_spark_or_the_file_is_refused(
     spark: Any, tmp_path: Path, form: str

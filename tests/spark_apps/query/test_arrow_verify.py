@@ -25,7 +25,7 @@ from spark_apps.timeline.transactions import begin
 from tests.compatibility.lake import unpack
 from tests.spark_apps.conftest import Prepared
 
-pytestmark = pytest.mark.by_turn(4)
+pytestmark = pytest.mark.by_turn(8)
 
 INDEXES = [
     ("trips", "by_city"), ("trips", "by_fare"), ("trips", "by_id"), ("trips", "by_note"), ("trips", "by_ts"),
@@ -176,7 +176,7 @@ def test_given_an_index_of_keys_of_a_source_then_it_is_left_to_spark_by_name(lak
 
 
 @pytest.mark.spark
-@pytest.mark.by_turn(8)
+@pytest.mark.by_turn(16)
 @pytest.mark.parametrize(("table", "index"), INDEXES)
 def test_given_an_index_then_spark_s_report_is_the_same(spark: Any, lake: Path, table: str, index: str) -> None:
     def both() -> tuple[Any, Any]:

@@ -31,7 +31,7 @@ from spark_apps.query.predicates import (
 from tests.spark.local import COMPILED, INTERPRETED, session_with
 from tests.spark.releases import SPARK
 
-pytestmark = [pytest.mark.spark, pytest.mark.by_turn(4)]
+pytestmark = [pytest.mark.spark, pytest.mark.by_turn(8)]
 
 ZONE = "America/New_York"
 EXAMPLES = max(int(os.environ.get("HISTORIES", "100")) // 20, 1)

@@ -18,7 +18,7 @@ from spark_apps.storage.errors import StorageError, UnsupportedSource
 from spark_apps.storage.file_faults import fault_of
 from spark_apps.timeline.files import DataFile
 
-pytestmark = pytest.mark.by_turn(3)
+pytestmark = pytest.mark.by_turn(6)
 
 OLD, NEW = dt.datetime(1600, 2, 3), dt.datetime(2024, 1, 2, 3, 4, 5, 678901)
 

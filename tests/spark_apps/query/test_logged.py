@@ -19,7 +19,7 @@ from spark_apps.query.planning import plan_read
 from spark_apps.storage.errors import InvalidInput
 from spark_apps.workload.query_log import FOLDER, QUERY_LOG
 
-pytestmark = [pytest.mark.spark, pytest.mark.by_turn(4)]
+pytestmark = [pytest.mark.spark, pytest.mark.by_turn(8)]
 
 DDL = "id bigint, day int, rider bigint, city string, fare double, at timestamp, dt date"
 

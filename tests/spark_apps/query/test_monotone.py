@@ -15,7 +15,7 @@ from spark_apps.indexes.ranges import NOTHING, Range, Summary
 from spark_apps.query.parsing import parse_predicate
 from spark_apps.query.predicates import KeySet, keys_for, may_match
 
-pytestmark = pytest.mark.by_turn(3)
+pytestmark = pytest.mark.by_turn(6)
 
 SCHEMA = {"ts": "timestamp", "z": "timestamp_ntz", "d": "date", "n": "int", "s": "string"}
 Zone = Callable[[dt.datetime], dt.datetime]

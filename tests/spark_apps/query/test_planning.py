@@ -14,7 +14,7 @@ from tests.spark.releases import since
 from tests.spark_apps.frames import frame
 from tests.spark_apps.indexes.support import scanned
 
-pytestmark = [pytest.mark.spark, pytest.mark.by_turn(8)]
+pytestmark = [pytest.mark.spark, pytest.mark.by_turn(16)]
 
 
 @pytest.fixture(scope="module")

@@ -33,7 +33,7 @@ from spark_apps.query.predicates import (
 )
 from spark_apps.storage.errors import InvalidPredicate, UnknownColumn
 
-pytestmark = pytest.mark.by_turn(4)
+pytestmark = pytest.mark.by_turn(8)
 
 SCHEMA = {
     "id": "int",
@@ -436,7 +436,7 @@ def test_given_an_unknown_column_in_text_that_only_spark_can_read_then_it_is_nam
     ],
     ids=["any of many", "all of many that are joined by OR", "none of many pairs"],
 )
-@pytest.mark.by_turn(3)
+@pytest.mark.by_turn(6)
 def test_given_thousands_of_comparisons_then_their_time_grows_as_they_do(written: Any, few: int, many: int) -> None:
     def seconds(number: int) -> float:
         text, began = written(number), time.process_time()

@@ -15,7 +15,7 @@ from spark_apps.query import planning, reading
 from tests.spark.local import session_with
 from tests.spark_apps.frames import frame
 
-pytestmark = [pytest.mark.spark, pytest.mark.by_turn(8)]
+pytestmark = [pytest.mark.spark, pytest.mark.by_turn(16)]
 
 
 def test_given_keys_that_are_days_of_any_year_then_each_is_found_by_its_index(spark: Any, tmp_path: Path) -> None:
@@ -81,7 +81,7 @@ def test_given_many_keys_then_each_read_looks_for_few_of_them_where_that_spares_
 
 
 @pytest.mark.parametrize("most", [32, 1])
-@pytest.mark.by_turn(8)
+@pytest.mark.by_turn(16)
 def test_given_keys_of_several_partitions_then_each_file_is_asked_for_those_of_its_own(
     spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, most: int
 ) -> None:

@@ -14,7 +14,7 @@ from tests.spark.local import session_with
 from tests.spark.releases import since
 from tests.spark_apps.frames import frame
 
-pytestmark = [pytest.mark.spark, pytest.mark.by_turn(8)]
+pytestmark = [pytest.mark.spark, pytest.mark.by_turn(16)]
 
 DDL = "id int, c string, t tinyint"
 ROWS = [(n, "abc"[n % 3], n % 5 or None) for n in range(12)]

@@ -13,7 +13,7 @@ from spark_apps import IncludedColumns, IndexedTable
 from spark_apps.mergetree.external_files import metadata_paths
 from tests.spark_apps.sources.lake import people, rows_of, write
 
-pytestmark = [pytest.mark.spark, pytest.mark.by_turn(8)]
+pytestmark = [pytest.mark.spark, pytest.mark.by_turn(16)]
 
 ODD = [
     "a b",

@@ -77,7 +77,7 @@ def test_given_a_delta_table_without_the_column_then_indexes_over_it_are_not_use
     assert before.read("lower(city) = 'oslo'").count() == 7
 
 
-@pytest.mark.by_turn(3)
+@pytest.mark.by_turn(6)
 def test_given_a_version_from_before_a_column_then_indexes_over_it_are_not_used(spark: Any, tmp_path: Path) -> None:
     write_deltalake(tmp_path / "t", LEFT, mode="append")
     write_deltalake(tmp_path / "t", people(20, 10), mode="append", schema_mode="merge")
@@ -89,7 +89,7 @@ def test_given_a_version_from_before_a_column_then_indexes_over_it_are_not_used(
         assert {table.explain(where).not_used[name].code for name in GONE} == {"column_gone"}
 
 
-@pytest.mark.by_turn(3)
+@pytest.mark.by_turn(6)
 def test_given_an_iceberg_column_renamed_and_back_then_indexes_over_it_come_back_with_a_refresh(
     spark: Any, tmp_path: Path
 ) -> None:
@@ -119,7 +119,7 @@ def test_given_an_iceberg_column_renamed_and_back_then_indexes_over_it_come_back
     assert table.read("lower(city) = 'oslo'").count() == 7
 
 
-@pytest.mark.by_turn(3)
+@pytest.mark.by_turn(6)
 def test_given_files_registered_anew_without_the_column_then_plain_queries_do_not_use_indexes_over_it(
     spark: Any, tmp_path: Path
 ) -> None:

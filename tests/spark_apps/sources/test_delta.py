@@ -15,7 +15,7 @@ from spark_apps.storage import errors
 from tests.spark_apps.sources.delta_logs import DeltaLog, column
 from tests.spark_apps.sources.lake import arrow_rows, digest, people, rows_of
 
-pytestmark = [pytest.mark.spark, pytest.mark.by_turn(6)]
+pytestmark = [pytest.mark.spark, pytest.mark.by_turn(12)]
 
 
 def theirs(path: Path, where: str | None = None, version: int | None = None) -> Any:

@@ -17,7 +17,7 @@ from spark_apps.storage import errors
 from tests.spark_apps.sources.iceberg_deletes import delete_equal, delete_positions
 from tests.spark_apps.sources.lake import arrow_rows, digest, people, rows_of
 
-pytestmark = [pytest.mark.spark, pytest.mark.by_turn(8)]
+pytestmark = [pytest.mark.spark, pytest.mark.by_turn(16)]
 
 
 @pytest.fixture

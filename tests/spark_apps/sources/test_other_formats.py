@@ -19,7 +19,7 @@ from spark_apps.timeline.locations import locate
 from spark_apps.timeline.model import Field
 from tests.simulation.s3 import BUCKET, s3_server
 
-pytestmark = pytest.mark.by_turn(4)
+pytestmark = pytest.mark.by_turn(8)
 
 FORMATS = {HUDI: "a Hudi table", DELTA: "a Delta table", ICEBERG: "an Iceberg table", ACID: "table of Hive",
            OURS: "a table of this package"}  # fmt: skip

@@ -19,7 +19,7 @@ from spark_apps.actions.template import run
 from spark_apps.storage import errors
 from tests.spark_apps.sources.lake import digest, people, rows_of, write
 
-pytestmark = [pytest.mark.spark, pytest.mark.by_turn(8)]
+pytestmark = [pytest.mark.spark, pytest.mark.by_turn(16)]
 
 ODD_FOLDERS = ["a b", "c%d", "e%20f", "[g]", "{h}", "ü☃", "i'j", "k+l,m;n", "__HIVE_DEFAULT_PARTITION__"]
 

@@ -40,7 +40,7 @@ def write(path: Path, cities: str) -> None:
 
 @pytest.mark.spark
 @pytest.mark.parametrize("form", ["parquet", "orc"])
-@pytest.mark.by_turn(4)
+@pytest.mark.by_turn(8)
 def test_given_a_file_replaced_by_one_of_its_size_then_its_old_blocks_are_not_looked_for_in_the_new_one(
     spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, form: str
 ) -> None:

@@ -23,7 +23,7 @@ from tests.spark_apps.sql.desk import Desk
 from tests.spark_apps.sql.merges import ROWS, SHAPES, TABLE, Shape, a_statement, literal, outcome
 from tests.turns import commits
 
-pytestmark = pytest.mark.by_turn(4)
+pytestmark = pytest.mark.by_turn(8)
 
 MERGES = int(os.environ.get("MERGES", "4"))
 FIRST = int(os.environ.get("MERGES_FROM", commits() * MERGES))
@@ -65,7 +65,7 @@ def test_given_a_row_that_on_does_not_match_whose_key_is_there_then_it_is_not_re
     assert {row["id"]: row["v"] for row in rows_of(desk, "lake.t")} == {row["id"]: row["v"] for row in ROWS}
 
 
-@pytest.mark.by_turn(4)
+@pytest.mark.by_turn(8)
 @pytest.mark.parametrize("shape", SHAPES, ids=lambda shape: shape.name)
 def test_given_random_merges_then_each_leaves_what_a_model_says_or_is_refused_and_leaves_all(
     spark: SparkSession, tmp_path: Path, shape: Shape
@@ -143,7 +143,7 @@ def test_given_a_merge_of_ten_keys_then_a_writer_of_their_bucket_stops_it_and_on
     assert {row["id"] for row in rows_of(desk, "lake.t")} == {*(row["id"] for row in ROWS), of_this, of_other, *ten}
 
 
-@pytest.mark.by_turn(2)
+@pytest.mark.by_turn(4)
 @pytest.mark.parametrize(("bucket", "partition"), [(0, "b"), (1, "b"), (0, "new"), (1, "new")])
 def test_given_a_merge_that_matches_keys_in_any_partition_then_their_bucket_is_read_in_all_of_them(
     spark: SparkSession, tmp_path: Path, meanwhile: Any, bucket: int, partition: str

@@ -28,7 +28,7 @@ from spark_apps.storage.errors import (
 from tests.spark_apps.small_tables import Prepared
 from tests.spark_apps.sql.desk import Desk, refused
 
-pytestmark = pytest.mark.by_turn(16)
+pytestmark = pytest.mark.by_turn(24)
 
 ROWS = [(1, "a", "sfo", 10), (2, "a", "ber", 20), (3, "b", "sfo", 30), (4, "b", None, 40), (5, "c", "nyc", 50)]
 

@@ -26,7 +26,7 @@ from tests.spark_apps.sql.desk import Desk, refused
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-pytestmark = [pytest.mark.spark, pytest.mark.by_turn(8)]
+pytestmark = [pytest.mark.spark, pytest.mark.by_turn(16)]
 
 MAKE = """
 CREATE TABLE db.rides (

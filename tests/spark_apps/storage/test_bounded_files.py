@@ -36,7 +36,7 @@ from spark_apps.timeline.state import PartitionEntry
 from spark_apps.workload.event_logs import read_event_logs
 from tests.hostile import watching
 
-pytestmark = pytest.mark.by_turn(2)
+pytestmark = pytest.mark.by_turn(4)
 
 
 @contextmanager

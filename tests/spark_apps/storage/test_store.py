@@ -14,7 +14,7 @@ from spark_apps.storage.store import OutcomeUnknown, Store, open_by_address, wri
 from tests.simulation.s3 import BUCKET, s3_server
 from tests.simulation.store import ERROR_AFTER, ERROR_BEFORE, EXISTS, LATE, OK, Objects, SimulatedStore
 
-pytestmark = pytest.mark.by_turn(2)
+pytestmark = pytest.mark.by_turn(4)
 
 
 @pytest.fixture(scope="module")

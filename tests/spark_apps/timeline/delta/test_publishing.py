@@ -54,7 +54,7 @@ def check(table: PlainRows, folder: Path) -> None:
     assert theirs(folder) == table.expected(state.version)
 
 
-@pytest.mark.by_turn(2)
+@pytest.mark.by_turn(4)
 @pytest.mark.parametrize("seed", range(8))
 def test_given_a_random_history_then_after_each_step_another_engine_reads_what_is_published(
     seed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
