@@ -22,7 +22,7 @@ from pyspark.sql import types as T
 from spark_apps import IncludedColumns, IndexedTable, open_table
 from spark_apps.engine.pyspark_names import spark_errors
 from spark_apps.mergetree.schema import quote
-from spark_apps.storage.errors import InvalidInput, LakeIndexError, UnsupportedSource
+from spark_apps.storage.errors import InvalidInput, LakeIndexError, StorageError, UnsupportedSource
 
 logger = logging.getLogger(__name__)
 
@@ -114,14 +114,17 @@ def _one(spark: Any, name: str, folder: Path, form: str, counts: Counts) -> None
     for one in table.schema.names:
         try:
             found = opened.read(columns=[one]).num_rows
-        except UnsupportedSource as error:
-            counts.refused[f"{name} in process: {error.message.partition(' cannot be read ')[2][:90]}"] += 1
+        except (UnsupportedSource, StorageError) as error:
+            counts.refused[f"{name} in process: {error.message.partition(' cannot be read')[2].lstrip(' :')[:90]}"] += 1
             continue
         counts.columns_in_process += 1
         if found != total:
             counts.differ.append(f"{name}: column {one!r} has {found} rows in process")
     for where in _asked(chosen, rows[:_MOST_ROWS]):
-        _ask(table, plain, opened, name, where, small, counts)
+        try:
+            _ask(table, plain, opened, name, where, small, counts)
+        except (LakeIndexError, *spark_errors()) as error:
+            counts.differ.append(f"{name}: {where}: {type(error).__name__}: {str(error).strip()[:200]}")
     plain.unpersist()
 
 
@@ -200,7 +203,7 @@ def _ask(table: IndexedTable, plain: Any, opened: Any, name: str, where: str, sm
     number = len(expected) if isinstance(expected, list) else expected
     try:
         read = opened.read(where, columns=table.schema.names[:1]).num_rows
-    except (UnsupportedSource, InvalidInput) as error:
+    except (UnsupportedSource, InvalidInput, StorageError) as error:
         counts.refused[f"asked in process: {type(error).__name__}"] += 1
         return
     counts.in_process += 1
