@@ -53,7 +53,7 @@ _NO_CLASS = re.compile(r"ClassNotFoundException: (?:Class )?([\w.$]+)|No FileSys
 
 
 def missing_file_system(text: str, hadoop: str | None = None) -> tuple[str, str] | None:
-    """Say what Spark lacks for a store, and what to do, if an error tells that it lacks something.
+    """Say what Spark lacks for a store, and what to do, if an error shows that it lacks something.
 
     :param text: of the error. :param hadoop: the release of Spark's Hadoop, where it is known.
     """

@@ -11,18 +11,15 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import msgspec
 
 from spark_apps.storage.errors import LeadsOutside, LogDamaged, ObjectTooLarge
+from spark_apps.storage.limits import MAX_VALUES
 
 if TYPE_CHECKING:
     from spark_apps.storage.store import ObjectStore
 
 T = TypeVar("T")
 
-MOST_VALUES = 16_000_000
-"""So many objects and lists at most in one document. Each takes two characters there and sixty bytes or more in memory,
-so that the bytes of a document alone bound nothing; a manifest of a million files has two million."""
-
 _SMALL = 1 << 20
-"""A document up to this size cannot hold so many that it matters, and they are not counted."""
+"""The objects of a document up to this many bytes are not counted: it cannot hold enough of them to matter."""
 
 _WORDS: dict[str, str] = {}
 
@@ -55,8 +52,8 @@ def decode(body: bytes, kind: type[T], what: str, *, hint: str = "") -> T:
     :param what: names the document and its table, for errors.
     :raises LogDamaged: if it is none of that kind, naming the field.
     """
-    if len(body) > _SMALL and body.count(b"{") + body.count(b"[") > MOST_VALUES:
-        raise LogDamaged(f"{what} cannot be read: it holds more than {MOST_VALUES:,} objects and lists.", hint=hint)
+    if len(body) > _SMALL and body.count(b"{") + body.count(b"[") > MAX_VALUES:
+        raise LogDamaged(f"{what} cannot be read: it holds more than {MAX_VALUES:,} objects and lists.", hint=hint)
     try:
         return msgspec.json.decode(body, type=kind)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
@@ -66,7 +63,7 @@ def decode(body: bytes, kind: type[T], what: str, *, hint: str = "") -> T:
 def fetch(store: ObjectStore, key: str, kind: type[T], most: int) -> tuple[T, bytes]:
     """Return a document of a store, and its bytes.
 
-    :param most: so many bytes at most.
+    :param most: bytes that it may have.
     :raises ObjectNotFound: if there is none.
     :raises LogDamaged: if it is none of that kind.
     """

@@ -103,7 +103,7 @@ def _without_secrets(text: str) -> str:
 
 
 def note_done_before(error: BaseException, done: str) -> None:
-    """Make an error tell what was done before it, in place of words that nothing was."""
+    """Make an error say what was done before it, instead of that nothing was."""
     if not isinstance(error, LakeIndexError):
         error.add_note(done)
     elif error.outcome.startswith("Nothing was "):
@@ -166,7 +166,7 @@ class UnsupportedSource(InvalidInput):
 
 
 class OtherFormat(UnsupportedSource):
-    """A folder that is read as plain files is a table of another format, or lies in one.
+    """A folder that is read as plain files is a table of another format, or is inside of one.
 
     Which files hold its rows only that format's log says. A table registered before the folder became one can be shown
     and dropped; it is not read, and no index of it is built or refreshed.

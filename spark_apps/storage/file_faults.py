@@ -1,7 +1,7 @@
 """Reasons for which a file cannot be read: a column of another type, a codec, a checksum, encryption, damage.
 
-They are told apart by what Spark or Arrow says: what is none of the others is damage, or another format. Each sort has
-its own words on what to do.
+They are distinguished by the messages of Spark and Arrow: what is none of the others is damage, or another format. Each
+sort has its own hint on what to do.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _OWNER = "Have the owner of the source write the file again or remove it; load t
 class FileFault:
     """A reason for which a file cannot be read.
 
-    :param what: what the file is or has, to stand behind its name.
+    :param what: what the file is or has: the end of a sentence that begins with its name.
     :param hint: what to do about a file of a source.
     :param column: the column of another type, where one is named.
     """

@@ -1,4 +1,4 @@
-"""Names that come from users: checked once here, before they become a path or an identifier.
+"""Names that come from users: checked once, by this module, before they become a path or an identifier.
 
 What a name may hold is the intersection of what object stores, Hive paths and SQL take without quoting; anything
 else is refused with the reason rather than escaped into something the user would not find again.
@@ -23,7 +23,7 @@ _RESERVED_PREFIXES = (RESERVED_PREFIX, "__lakeindex_")
 """What the names of all columns begin with that this package adds to rows, in any case."""
 
 _METADATA = "_metadata"
-"""Under which Spark says of a row in which file and at which place it stands: a column of that name hides it."""
+"""Spark's column with the file of a row and its position there, which a column of that name would hide."""
 
 _RESERVED_NAMES = (_METADATA, "__number")
 """Names as a whole. Earlier versions, which may read a published table too, number rows by the second one."""
@@ -37,7 +37,7 @@ def check_name(kind: str, value: str) -> str:
     """
     if not isinstance(value, str) or not _NAME.match(value):
         raise InvalidName(
-            f"{value!r} cannot be the name of {_article(kind)}.",
+            f"{value!r} cannot be the name of {'an' if kind[:1] in 'aeiou' else 'a'} {kind}.",
             hint="Use letters, digits, '_' and '-', beginning with a letter or '_', at most 128 characters.",
         )
     return value
@@ -108,7 +108,3 @@ def check_table_name(value: str) -> tuple[str, ...]:
 def quote(name: str) -> str:
     """Return a name as SQL takes it, whatever it holds."""
     return "`" + name.replace("`", "``") + "`"
-
-
-def _article(kind: str) -> str:
-    return f"{'an' if kind[:1] in 'aeiou' else 'a'} {kind}"

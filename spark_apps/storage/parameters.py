@@ -24,7 +24,7 @@ LEXEMES = re.compile(
     r"|(?P<BACKTICKED>`(?:[^`]|``)+`)|(?P<UNCLOSED>(?:/\*|['\"`])[\s\S]*)|(?P<NAME>[^\W\d][\w$]*)"
     r"|(?P<NUMBER>[+-]?(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][+-]?\d+)?(?!\w))|(?P<SIGN>[\s\S])"
 )
-"""The words, quotations, numbers and signs of a text of SQL, and what stands between them.
+"""The words, quotations, numbers and signs of a text of SQL, and what is between them.
 
 What opens a quotation or comment that nothing closes is one with all behind it, so that a text is read in linear time.
 """
@@ -77,7 +77,7 @@ def _bound(text: str, given: Parameters, asked: set[str]) -> str:
                 hint=f"Give parameters={{{name!r}: …}}, or write a colon that is none in quotes.",
             )
         asked.add(name)
-        # Apart from what stands beside it: a sign before a negative number would begin a comment.
+        # Apart from its neighbours: a sign before a negative number would begin a comment.
         before = "" if text[max(0, start - 1) : start] in _APART else " "
         after = "" if text[stop : stop + 1] in _APART else " "
         parts += [text[end:start], before, literal(given[name], name), after]

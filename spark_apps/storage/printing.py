@@ -19,21 +19,21 @@ from spark_apps.storage.units import format_bytes, format_seconds
 
 T = TypeVar("T")
 
-MOST_ROWS = 20
-"""So many rows of a table are shown; of the others their number."""
+MAX_ROWS = 20
+"""Rows of a table that are shown; of the others their number is."""
 
 ALL_ROWS = "(all rows)"
 """The name of the one partition of a table without partition columns, whose path is empty."""
 
-_MOST_CHARACTERS = 2000
-_WIDEST = 60
-_LEAST = 12
+_MAX_CHARACTERS = 2000
+_MAX_WIDTH = 60
+_MIN_WIDTH = 12
 _GAP = 2
 ANY_WIDTH = 1_000_000
 
 
 class Figure(str):
-    """A number as text, which stands at the right of its column."""
+    """A number as text, which is aligned to the right of its column."""
 
     __slots__ = ()
 
@@ -147,7 +147,7 @@ def plain(value: Any) -> str:
         text = ", ".join(plain(exact(one)) for one in value)
     else:
         text = str(value)
-    return printable(text if len(text) <= _MOST_CHARACTERS else f"{text[:_MOST_CHARACTERS]}…")
+    return printable(text if len(text) <= _MAX_CHARACTERS else f"{text[:_MAX_CHARACTERS]}…")
 
 
 def printable(text: str) -> str:
@@ -174,12 +174,12 @@ def _chosen(grid: Grid, most: int) -> tuple[Sequence[Sequence[Any]], str]:
 # --- as text --------------------------------------------------------------------------------------------------------
 
 
-def as_text(view: View, width: int | None = None, most: int = MOST_ROWS) -> str:
+def as_text(view: View, width: int | None = None, most: int = MAX_ROWS) -> str:
     """Return a view as text.
 
     :param width: of a line, in characters; that of the terminal if not given, and any where there is no terminal.
     """
-    width = max(width or shutil.get_terminal_size((0, 0)).columns or ANY_WIDTH, 2 * _LEAST)
+    width = max(width or shutil.get_terminal_size((0, 0)).columns or ANY_WIDTH, 2 * _MIN_WIDTH)
     lines = _wrapped(plain(view.heading), width)
     facts = [(name, value) for name, value in view.facts if plain(value)]
     lines += _pairs(facts, width, "  ")
@@ -197,7 +197,7 @@ def _pairs(pairs: Sequence[tuple[str, Any]], width: int, indent: str = "") -> It
     names = max((_width(plain(name)) for name, _ in pairs), default=0) + _GAP
     for name, value in pairs:
         label = f"{indent}{_padded(plain(name), names)}"
-        for number, line in enumerate(_wrapped(plain(value), max(width - len(indent) - names, _LEAST))):
+        for number, line in enumerate(_wrapped(plain(value), max(width - len(indent) - names, _MIN_WIDTH))):
             yield f"{' ' * _width(label) if number else label}{line}"
 
 
@@ -214,11 +214,11 @@ def _grid(grid: Grid, width: int, most: int) -> list[str]:
     lines = []
     for row in [names, *cells]:
         parts = [_padded(_cut(cell, widths[n]), widths[n], right[n]) for n, cell in enumerate(row[:last])]
-        # Sentences stand last: they go on below themselves.
+        # Sentences are in the last column, where they are continued on the lines below.
         first, *others = _wrapped(row[last], widths[last]) if " " in row[last] else [_cut(row[last], widths[last])]
         lines.append(space.join([*parts, _padded(first, widths[last], right[last])]))
         lines.extend(" " * (sum(widths[:last]) + _GAP * last) + line for line in others)
-    rule = space.join("─" * min(w, _WIDEST) for w in widths)
+    rule = space.join("─" * min(w, _MAX_WIDTH) for w in widths)
     return [lines[0], rule, *lines[1:], *ending]
 
 
@@ -226,8 +226,8 @@ def _column_widths(rows: Sequence[Sequence[str]], right: Sequence[bool], width: 
     """Return the widths of columns that fit into a line, ``None`` if they do not: the widest text gives way first."""
     last = len(right) - 1
     widths = [max(_width(row[n]) for row in rows) for n in range(last + 1)]
-    widths = [w if right[n] or n == last else min(w, _WIDEST) for n, w in enumerate(widths)]
-    least = [w if right[n] else min(w, _LEAST) for n, w in enumerate(widths)]
+    widths = [w if right[n] or n == last else min(w, _MAX_WIDTH) for n, w in enumerate(widths)]
+    least = [w if right[n] else min(w, _MIN_WIDTH) for n, w in enumerate(widths)]
     room = width - _GAP * last
     if sum(least) > room:
         return None
@@ -284,7 +284,7 @@ def _wrapped(text: str, width: int, indent: str = "") -> list[str]:
 # --- as HTML --------------------------------------------------------------------------------------------------------
 
 
-def as_html(view: View, most: int = MOST_ROWS) -> str:
+def as_html(view: View, most: int = MAX_ROWS) -> str:
     """Return a view as HTML, everything escaped; it brings no colours, so that it fits light and dark notebooks."""
     parts = [f"<div><strong>{_escaped(view.heading)}</strong>"] if view.heading else ["<div>"]
     facts = [(name, value) for name, value in view.facts if plain(value)]

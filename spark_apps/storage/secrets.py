@@ -1,4 +1,4 @@
-"""Secrets: known by the name of a setting, option or variable, and by what stands in its value.
+"""Secrets: known by the name of a setting, option or variable, and by what is in its value.
 
 Everything that sorts, hides or refuses secrets asks this module, so that the command line, the environment, files,
 logs, error texts, Spark's page and Airflow's agree. When in doubt a value is a secret. No Spark, no Airflow, no
@@ -70,7 +70,7 @@ _STRONG = (
     "password", "passwd", "passphrase", "passcode", "secret", "credential", "authorization", "apikey", "accesskey",
     "accountkey", "privatekey", "sharedkey", "encryptionkey", "signature", "connectionstring", "fernet", "webhook",
 )  # fmt: skip
-"""Parts of words which are enough wherever they stand."""
+"""Parts of words which are enough anywhere in a name."""
 
 _WORDS = {"bearer", "sas", "sig", "jwt", "creds", "cred", "dsn", "cookie", "cookies", "jaas", "pwd", "keyphrase"}
 _LAST_WORDS = {"pass", "pw", "psw", "otp", "totp", "pin", "pat", "assertion", "mnemonic", "pfx"}
@@ -151,7 +151,7 @@ def _own_name(name: str) -> str | None:
     own_name = re.sub(HADOOP, "", name)
     adls, azure, ftp = _ADLS.match(own_name), _AZURE.match(own_name), _FTP.match(own_name)
     if ftp is not None:
-        return ftp[1]  # behind it stand a host and a user
+        return ftp[1]  # a host and a user follow it
     if adls is not None:
         return adls[1]
     if azure is not None:
@@ -187,7 +187,7 @@ def _names_a_key(words: list[str]) -> bool:
 # --- values -------------------------------------------------------------------------------------------------------
 
 _URL = re.compile(r"://[^/\s'\"`@:]{0,200}:(?!\d{1,5}(?:[/,?#;]|$))([^\s'\"`<>]{1,400})@")
-# In front of a host alone: a token. Before an Azure account stands its container.
+# In front of a host alone: a token. In front of an Azure account it would be its container.
 _USER = re.compile(r"(?i)(?<![a-z0-9+.-])(?:[a-z]+\+)?(?:https?|s?ftps?|ssh)://([^/\s'\"`@:?#]{8,400})@")
 # The shell's working directory has this name too, and begins with a slash.
 _PWD = re.compile(r"(?i)[;?&]pwd=([^/;&\s'\"][^;&\s'\"]*)")
@@ -214,12 +214,12 @@ _BESIDE = re.compile(_NAME + r"(?P<sign>)(?:\s*(?=['\"`])|(?<=['\"`])\s+(?=\w))"
 _VALUE = re.compile(_QUOTED + r"|(?P<bare>[^\s&;'\"`\\{}\[\]()]+))", re.DOTALL)
 _NO_SECRETS = re.compile(r"(?i)\A(?:true|false|null|none|\*+.*|\$\{.*\}|\{\{.*\}\}|<\w+>|…|\.\.\.)?\Z", re.DOTALL)
 _KEY_LENGTH = 16
-# With a colon and no quotes a name stands in prose as well: "token: expected".
+# A name followed by a colon, without quotes, is in prose as well: "token: expected".
 _WITH_COLON = re.compile(r"(?i)passw(?:or)?d|passphrase|api[._-]?key|secret[._-]?(?:access[._-]?)?key|account[._-]?key")
 
 
 def secrets_in_text(text: str) -> list[str]:
-    """Return the secrets that stand in a value or a text.
+    """Return the secrets in a value or a text.
 
     They are passwords in URLs, signatures of signed ones, ``-D…Password=…``, connection strings, ``Authorization``
     headers, private keys, and JSON fields with a secret's name.
@@ -342,8 +342,8 @@ REDACTION = (
     r"|(access|account|api|private|shared|encryption|decryption|customer|master|session|signing|service)[._-]?keys?(?![a-z])"
     r"|[._-](pwd|pass|sas|dsn|key)$|[._]sas[._]|connection[._-]?string|[?&;]sig[=]|:/{2}[^/@: ]*:[^/@ ]+@"
 )
-"""What Spark hides on its pages and in its event log: its own default, and what it leaves out. Spark holds it against
-names and values, and hides the value where either fits. It stands in errors: nothing in it may look like a secret."""
+"""What Spark hides on its pages and in its event log: its own default, and what that leaves out. Spark matches it with
+names and values, and hides the value where either matches. Errors quote it: no part of it may look like a secret."""
 
 
 def redaction_regex(conf: Mapping[str, str], configured: str | None = None) -> str:
@@ -389,7 +389,7 @@ SPARKS_REDACTION = "(?i)secret|password|token|access[.]?key"
 
 
 def _spans(text: str, statement: bool = False) -> list[tuple[int, int]]:
-    """Return where secrets stand, in order and apart from one another."""
+    """Return where the secrets of a text are, in order and not overlapping."""
     spans = [match.span(1) for pattern in (_URL, _USER, _PWD, _ORACLE) for match in pattern.finditer(text)]
     spans += [match.span() for pattern in (_PRIVATE, _SHAPED) for match in pattern.finditer(text)]
     spans += [match.span(match.lastindex or 0) for match in _AUTHORIZATION.finditer(text)]

@@ -20,7 +20,7 @@ _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 7 * 86400}
 def parse_bytes(value: Any, where: str) -> int:
     """Return a size in bytes: of a whole number, or of text with a unit.
 
-    :raises InvalidInput: if it is no size, naming ``where`` it stands.
+    :raises InvalidInput: if it is no size, naming ``where`` it was given.
     """
     if isinstance(value, int) and not isinstance(value, bool) and value >= 0:
         return value
@@ -33,7 +33,7 @@ def parse_bytes(value: Any, where: str) -> int:
 def parse_seconds(value: Any, where: str) -> float:
     """Return a time in seconds, of text with a unit (``s m h d w``).
 
-    :raises InvalidInput: if it is no time, or a bare number, of which nobody can tell what it counts.
+    :raises InvalidInput: if it is no time, or a bare number, whose unit nobody knows.
     """
     number, unit = split_unit(value)
     if number is None or unit.lower() not in _SECONDS:

@@ -38,6 +38,7 @@ from spark_apps.storage.errors import (
     StorageError,
     StorageUnavailable,
 )
+from spark_apps.storage.limits import MAX_READ_BACK_BYTES
 
 logger = logging.getLogger(__name__)
 
@@ -123,7 +124,7 @@ class Store:
     def get(self, key: str, most: int | None = None) -> bytes:
         """Return the bytes of an object.
 
-        :param most: so many bytes at most.
+        :param most: bytes that it may have.
         :raises ObjectNotFound: if there is none.
         :raises ObjectTooLarge: if it has more bytes.
         :raises LeadsOutside: if a symbolic link on the way leads out of the root.
@@ -233,7 +234,7 @@ class Store:
         return found
 
     def folders(self, prefix: str = "") -> builtins.list[str]:
-        """Return the names of the folders right below ``prefix``, sorted; what lies inside them is not listed."""
+        """Return the names of the folders right below ``prefix``, sorted; what is inside them is not listed."""
         folders = self._call(
             "list", prefix, lambda s: obstore.list_with_delimiter(s, prefix or None)["common_prefixes"]
         )
@@ -255,7 +256,7 @@ class Store:
     def spark_path(self, key: str = "") -> str:
         """Return the same object (or the root) as a path that Spark's file systems understand.
 
-        A key with a scheme is a file of another owner, wherever it lies.
+        A key with a scheme is the address of a file of another owner.
 
         :raises LeadsOutside: as :meth:`get` does.
         """
@@ -264,7 +265,7 @@ class Store:
             return f"{_SPARK_SCHEMES.get(scheme, scheme)}://{rest}"
         if self._local is not None:
             self._check_links(key)
-            # Hadoop takes the rest of a path as it stands: quoting it would name another file.
+            # Hadoop takes the rest of a path literally: quoting it would name another file.
             return "file://" + (str(self._local / key) if key else str(self._local))
         scheme, rest = self.uri.split("://", 1)
         return f"{_SPARK_SCHEMES.get(scheme, scheme)}://{rest.rstrip('/')}" + (f"/{key}" if key else "")
@@ -342,7 +343,7 @@ class Store:
         if self._inner is None:
             if self._local is not None:
                 if self._local.is_file():
-                    raise InvalidInput(f"{self.uri} is a file.", hint="Give the folder that it lies in.")
+                    raise InvalidInput(f"{self.uri} is a file.", hint="Give the folder that it is in.")
                 self._inner = LocalStore(self._local, mkdir=True)
             else:
                 settings = store_options(self._options)
@@ -399,7 +400,7 @@ def _read_range(path: Path, start: int, end: int) -> bytes:
 
 
 def path_of(uri: str) -> str:
-    """Return the local path that a ``file:`` address names; another text is one as it stands."""
+    """Return the local path that a ``file:`` address names; any other text is returned as it is."""
     if not uri.lower().startswith("file:"):
         return uri
     rest = uri[len("file:") :]
@@ -592,7 +593,6 @@ def _sync(path: Path) -> None:
 
 _TRIES = 5
 _BACKOFF_SECONDS = 0.05
-_MOST_BYTES = 256 << 20  # as much as a commit may have
 
 
 class OutcomeUnknown(StorageUnavailable):
@@ -600,9 +600,9 @@ class OutcomeUnknown(StorageUnavailable):
 
 
 def write_once(store: ObjectStore, key: str, body: bytes, sleep: Callable[[float], None]) -> bytes:
-    """Create an object and return the bytes that stand there now: ``body``, or what another writer wrote first.
+    """Create an object and return the bytes that it has now: ``body``, or what another writer wrote first.
 
-    :param sleep: waits so many seconds between two tries.
+    :param sleep: waits between two tries, for the seconds given.
     :raises OutcomeUnknown: if the store did not let us find out.
     """
     for tried in range(_TRIES):
@@ -636,7 +636,7 @@ def _read_back(store: ObjectStore, key: str, cause: StorageError, sleep: Callabl
     error: StorageError = cause
     for tried in range(_TRIES):
         try:
-            return store.get(key, _MOST_BYTES)
+            return store.get(key, MAX_READ_BACK_BYTES)
         except ObjectNotFound:
             return None
         except StorageError as unreadable:
@@ -816,7 +816,7 @@ def open_by_address(
 ) -> RangedFile:
     """Open a file by its address, on any machine that reaches it.
 
-    :param path: as it stands (nothing quoted): a local path, with or without ``file://``, or a URI of a store.
+    :param path: unquoted: a local path, with or without ``file://``, or a URI of a store.
     :param options: of that store.
     :param etag: its etag when it was listed, if the file may change.
     :raises OSError: while it is read, if it is gone or shorter.

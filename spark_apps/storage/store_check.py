@@ -1,6 +1,6 @@
 """A check of what a store does of all that a table needs, by the library that keeps the log, tried once each.
 
-The objects lie in a folder of their own and are removed again. What fails is told with what to do about it.
+The objects are in a folder of their own and are removed again. What fails is reported with what to do about it.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from spark_apps.storage.errors import LakeIndexError, ObjectExists, StorageUnava
 from spark_apps.storage.store import HADOOP_SCHEMES, ObjectStore, Store
 
 FOLDER = "_index_check"
-"""Below a location that is checked; what stands in it is removed again."""
+"""The folder below a location that is checked; what is in it is removed again."""
 
 LOG_STACK = "obstore"
 HADOOP_STACK = "Hadoop"
@@ -137,7 +137,7 @@ def try_call(stack: str, what: str, call: Callable[[], tuple[str, str] | None]) 
 
 
 def hint_for(stack: str, error: LakeIndexError) -> str:
-    """Return what to do about an error: what it says itself, and of a store's answer what its words tell."""
+    """Return what to do about an error: what it says itself, and of a store's answer what its words suggest."""
     if error.hint and not isinstance(error, StorageUnavailable):
         return error.hint
     text = f"{error.message} {error.__cause__ or ''}"

@@ -1,6 +1,6 @@
 """The releases of Python and Spark that the package runs on, and why on no others; asked before anything else is done.
 
-What is here, and the error tree, run on any Python that Spark may start.
+This module and the error tree run on any Python that Spark may start.
 """
 
 from __future__ import annotations

@@ -26,7 +26,7 @@ import xxhash
 from msgspec.structs import replace
 
 from spark_apps.storage import documents
-from spark_apps.storage.documents import MOST_VALUES, decode, prepare, reason
+from spark_apps.storage.documents import decode, prepare, reason
 from spark_apps.storage.errors import (
     CommitStateUnknown,
     InvalidInput,
@@ -41,6 +41,7 @@ from spark_apps.storage.errors import (
     TableNotFound,
     VersionNotFound,
 )
+from spark_apps.storage.limits import MAX_VALUES
 from spark_apps.storage.parquet.headers import open_parquet
 from spark_apps.storage.store import ObjectStore, OutcomeUnknown, write_once
 from spark_apps.timeline import features, files
@@ -543,9 +544,9 @@ def _sidecar_actions(body: bytes, what: str) -> Iterator[AnyAction]:
             actions: list[AnyAction] = []
             for texts in _sidecar_pieces(chunk.dictionary if coded else chunk):
                 values += sum(text.count(b"{") + text.count(b"[") for text in texts)
-                if values > MOST_VALUES:
+                if values > MAX_VALUES:
                     raise LogDamaged(
-                        f"{what} cannot be read: it holds more than {MOST_VALUES:,} objects.", hint=_RESTORE_SIDECAR
+                        f"{what} cannot be read: it holds more than {MAX_VALUES:,} objects.", hint=_RESTORE_SIDECAR
                     )
                 actions.extend(map(decoder.decode, texts))
             yield from (actions[code] for code in chunk.indices.to_pylist()) if coded else actions

@@ -279,7 +279,7 @@ def _small_is_large(so: bool) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         if so:
             patch.setattr(query_rows, "_FEW_ROWS", 0)
-            patch.setattr(page_index, "_MOST_OF_THE_ROWS", 1.0)
+            patch.setattr(page_index, "_MAX_SHARE_OF_ROWS", 1.0)
             patch.setattr(arrow_reading, "_SMALL_BYTES", 0)
         yield
 

@@ -2,9 +2,9 @@
 
 Arrow reads a footer that does not agree with itself, and ends the whole process when its columns are asked for: where a
 histogram has another length than the levels of its column, a bound fewer bytes than its type, where a column is
-encrypted and the footer is not. So a footer is read here first, as the input that it is, and one that Arrow could not
-live with is refused. What concerns the values of a column alone (codecs, encodings, checksums) is left to whoever
-reads them.
+encrypted and the footer is not. So this module reads a footer first, as the input that it is, and refuses one that
+would crash Arrow. What concerns the values of a column alone (codecs, encodings, checksums) is left to whoever reads
+them.
 """
 
 from __future__ import annotations
@@ -17,6 +17,13 @@ from dataclasses import dataclass, field
 from itertools import count
 from typing import Any, NamedTuple
 
+from spark_apps.storage.limits import (
+    MAX_ACCEPTED_FOOTERS,
+    MAX_CHUNKS,
+    MAX_COLUMNS,
+    MAX_FOOTER_BYTES,
+    MAX_SCHEMA_DEPTH,
+)
 from spark_apps.storage.parquet.thrift import (
     BINARY,
     BOOL,
@@ -37,14 +44,6 @@ _ENCRYPTED_MAGIC = b"PARE"
 END_BYTES = 8
 """Of the length of a footer, and of the mark behind it."""
 
-MOST_FOOTER_BYTES = 64 << 20
-"""A footer of a thousand columns and a hundred row groups has fifteen megabytes."""
-MOST_COLUMNS = 100_000
-MOST_CHUNKS = 500_000
-"""Columns times row groups: of each Arrow keeps about a kilobyte, whatever its bytes in the file are."""
-_DEEPEST_SCHEMA = 250
-"""Groups in groups: each is a call in a call of Arrow's."""
-_MOST_REMEMBERED = 50_000
 
 _TYPE_BYTES = {0: 1, 1: 4, 2: 8, 3: 12, 4: 4, 5: 8, 6: 0}
 """Physical type -> bytes that a bound has at least; of fixed texts (7) the schema says how many."""
@@ -110,8 +109,8 @@ def footer_length(end: bytes) -> int:
     if len(end) < END_BYTES or end[-4:] != MAGIC:
         raise FooterRefused("it is no Parquet file")
     length = int.from_bytes(end[-END_BYTES:-4], "little")
-    if length > MOST_FOOTER_BYTES:
-        raise FooterRefused(f"its footer would have {length:,} bytes, and may have {MOST_FOOTER_BYTES:,}")
+    if length > MAX_FOOTER_BYTES:
+        raise FooterRefused(f"its footer would have {length:,} bytes, and may have {MAX_FOOTER_BYTES:,}")
     return length
 
 
@@ -131,7 +130,7 @@ def check_footer_bytes(footer: bytes, size: int | None) -> None:
         return
     _Check(footer, size).run()
     with _LOCK:
-        while len(_ACCEPTED) >= _MOST_REMEMBERED:
+        while len(_ACCEPTED) >= MAX_ACCEPTED_FOOTERS:
             del _ACCEPTED[next(iter(_ACCEPTED))]
         _ACCEPTED[digest] = None
 
@@ -189,8 +188,8 @@ class _Check:
         if size != len(self.leaves):
             raise FooterRefused(f"a row group has {size:,} columns, the schema {len(self.leaves):,}")
         self.chunks += size
-        if self.chunks > MOST_CHUNKS:
-            raise FooterRefused(f"it has more than {MOST_CHUNKS:,} columns in all row groups")
+        if self.chunks > MAX_CHUNKS:
+            raise FooterRefused(f"it has more than {MAX_CHUNKS:,} columns in all row groups")
         for number, leaf in enumerate(self.leaves):
             position = self._chunk(data, position, number, leaf)
         return None, position
@@ -225,7 +224,7 @@ class _Check:
         start = there if 0 < there < start else start
         end = max(start + column[7], column[9])
         if start < 0 or (self.size is not None and column[5] and end > self.size):
-            raise FooterRefused(f"the column {leaf.name!r} lies outside of the file")
+            raise FooterRefused(f"the column {leaf.name!r} is outside of the file")
         bounds = column.get(12)
         if bounds:
             for number in (1, 2, 5, 6):
@@ -254,12 +253,13 @@ class _Check:
 # was accepted a pattern is made that is true of all columns like it, and the next is matched as a whole.
 
 _BETWEEN_SHAPES = 50
-"""After so many columns that looked like none before, the pattern of one is made: that takes some milliseconds."""
-_MOST_SHAPES = 24
+"""A pattern is made of each fiftieth column that matched none before: to make one takes some milliseconds."""
+_MAX_SHAPES = 24
+"""Patterns that are kept, each of which a column that matches none is compared with."""
 
 _SHORT_TEXT = b"|".join(b"%s.{%d}" % (re.escape(bytes([size])), size) for size in range(128))
 _NUMBERS = {4: rb"[\x80-\xff]{0,1}[\x00-\x7f]", 5: rb"[\x80-\xff]{0,3}[\x00-\x7f]", 6: rb"[\x80-\xff]{0,8}[\x00-\x7f]"}
-"""Type -> numbers of so many bytes that they are within their type."""
+"""Type -> numbers of no more bytes than fit into the type."""
 _EVEN = b"".join(re.escape(bytes([byte])) for byte in range(0, 128, 2))
 _EVEN_AND_MORE = b"".join(re.escape(bytes([byte])) for byte in range(128, 256, 2))
 # The lowest bit is the sign.
@@ -326,7 +326,7 @@ def learn_shape(data: bytes, position: int) -> None:
         return
     pattern = b"".join(writer.parts)
     with _LOCK:
-        if pattern not in _KNOWN_SHAPES and len(_SHAPES) < _MOST_SHAPES:
+        if pattern not in _KNOWN_SHAPES and len(_SHAPES) < _MAX_SHAPES:
             _KNOWN_SHAPES.add(pattern)
             _SHAPES.append(
                 Shape(
@@ -412,7 +412,7 @@ class _PatternWriter:
 # --- schema -----------------------------------------------------------------------------------------------------------
 
 
-_ELEMENTS = list_of(_ELEMENT.kind, 2 * MOST_COLUMNS)
+_ELEMENTS = list_of(_ELEMENT.kind, 2 * MAX_COLUMNS)
 
 
 @dataclass(slots=True)
@@ -451,15 +451,15 @@ def _leaves(elements: list[dict[int, Any]]) -> Iterator[Leaf]:
         repetition, definition = above.repetition + (kind == _REPEATED), above.definition + (kind != 0)
         if children:
             groups.append(_Group(children, repetition, definition))
-            if len(groups) > _DEEPEST_SCHEMA:
-                raise FooterRefused(f"its schema is nested deeper than {_DEEPEST_SCHEMA} groups")
+            if len(groups) > MAX_SCHEMA_DEPTH:
+                raise FooterRefused(f"its schema is nested deeper than {MAX_SCHEMA_DEPTH} groups")
         elif 1 in element:
             leaves += 1
             yield _leaf(element, name, repetition, definition)
     if any(group.left for group in groups):
         raise FooterRefused("its schema ends within a group")
-    if leaves > MOST_COLUMNS:
-        raise FooterRefused(f"it has more than {MOST_COLUMNS:,} columns")
+    if leaves > MAX_COLUMNS:
+        raise FooterRefused(f"it has more than {MAX_COLUMNS:,} columns")
 
 
 def _leaf(element: dict[int, Any], name: str, repetition: int, definition: int) -> Leaf:

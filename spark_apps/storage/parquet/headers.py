@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 from spark_apps.storage.errors import LogDamaged
+from spark_apps.storage.limits import MAX_PAGE_BYTES, UNPACKED_BYTES, UNPACKED_BYTES_PER_BYTE
 from spark_apps.storage.parquet.files import chunk_range, column_chunks, group_rows, open_file, read_footer
 from spark_apps.storage.parquet.thrift import BOOL, I32, Struct
 
@@ -53,7 +54,7 @@ class PageHeader(NamedTuple):
 
     @property
     def is_plain(self) -> bool:
-        """True for a page of the first version, whose values stand in it as they are."""
+        """True for a page of the first version whose values are in the encoding PLAIN."""
         return self.type == _DATA and self.encoding == PLAIN
 
     @property
@@ -81,14 +82,10 @@ def page_headers(data: Any, start: int = 0, end: int | None = None) -> Iterator[
         yield PageHeader(header[1], begin, position, header[2], said.get(1), said.get(encoding), header.get(4))
 
 
-MOST_PAGE_BYTES = 256 << 20
-"""Of a page, unpacked: writers make pages of a megabyte, or of a whole column of a row group."""
-
-
-def check_pages(data: bytes | bytearray, start: int, rows: int, most: int = MOST_PAGE_BYTES) -> None:
+def check_pages(data: bytes | bytearray, start: int, rows: int, most: int = MAX_PAGE_BYTES) -> None:
     """Check the pages of a flat column, which end with the data.
 
-    :param rows: that each has at most. :param most: bytes that each becomes at most.
+    :param rows: that each may have. :param most: bytes that each may take, unpacked.
     :raises OSError: if one is larger, or is none.
     """
     for page in page_headers(data, start):
@@ -99,8 +96,6 @@ def check_pages(data: bytes | bytearray, start: int, rows: int, most: int = MOST
 
 # --- files of any columns, whose values are bounded -------------------------------------------------------------------
 
-SMALL_BYTES, MOST_TIMES = 32 << 20, 1_000
-"""What is read of a file may become so many bytes, and so many for each byte that the file has."""
 _UNBOUNDED = (_DELTA_TEXTS,)
 """Encodings by which a few bytes repeat a long text: none of this package's writers uses them."""
 _NUMBERS_OF_VALUES = (_OLD_DICTIONARY, _BY_DICTIONARY)
@@ -109,7 +104,7 @@ _NUMBERS_OF_VALUES = (_OLD_DICTIONARY, _BY_DICTIONARY)
 
 def allowance(size: int) -> int:
     """Return how many bytes may be made of a file of ``size`` bytes."""
-    return SMALL_BYTES + MOST_TIMES * size
+    return UNPACKED_BYTES + UNPACKED_BYTES_PER_BYTE * size
 
 
 def open_bounded(source: Any, metadata: Any = None, **options: Any) -> Any:
@@ -207,7 +202,7 @@ def _longest(page: bytes, unpacked: int, physical: str, codec: str, width: int) 
 
 
 _SHORT_DICTIONARY = 256
-"""Of so many bytes the whole is taken for its longest value."""
+"""The longest value of a dictionary up to this many bytes is not looked for: it is taken to have all of them."""
 
 
 # --- small files, all of whose pages are looked at --------------------------------------------------------------------
@@ -217,8 +212,8 @@ def open_parquet(body: bytes, what: str, *, rows: int, size: int, repeated: Sequ
     """Open a small Parquet file of this package as a :class:`pyarrow.parquet.ParquetFile` of bounded size.
 
     :param what: names it, for errors.
-    :param rows: at most so many.
-    :param size: of all pages, unpacked, in bytes.
+    :param rows: that it may have.
+    :param size: bytes that all its pages may have, unpacked.
     :param repeated: columns to be read as codes into a dictionary, those that have one if not given: a value that is
         repeated then takes memory once. No other column may have a dictionary.
     :raises LogDamaged: if it is no such file, or larger.
@@ -267,7 +262,7 @@ def _unpacked(body: bytes, metadata: Any, repeated: frozenset[str]) -> int:
                 raise OSError(f"the column {described.path!r} is nested")
             start, end = chunk_range(column)
             if not 0 < start <= end <= len(body):
-                raise OSError("a column lies outside of the file")
+                raise OSError("a column is outside of the file")
             for page in page_headers(body, start, end):
                 if not _is_bounded(page, rows, described.path in repeated):
                     raise OSError("a page is not one that this package writes")
@@ -276,7 +271,7 @@ def _unpacked(body: bytes, metadata: Any, repeated: frozenset[str]) -> int:
 
 
 def _is_bounded(page: PageHeader, rows: int, repeated: bool) -> bool:
-    """Tell whether a page holds no more than its size allows, and no more values than there are rows."""
+    """Test whether a page holds no more than its size allows, and no more values than there are rows."""
     if page.values is None or page.encoding not in _BOUNDED:
         return False
     return page.values <= rows if page.is_data else repeated and page.is_dictionary and page.values <= page.size

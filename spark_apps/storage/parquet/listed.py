@@ -13,6 +13,7 @@ from itertools import count
 from typing import Any, Protocol, TypeVar, cast
 from weakref import WeakKeyDictionary
 
+from spark_apps.storage.limits import MAX_CACHED_FOOTER_BYTES, MAX_CACHED_FOOTERS
 from spark_apps.storage.parquet.files import (
     chunk_range,
     column_chunk,
@@ -28,9 +29,6 @@ from spark_apps.storage.parquet.pages import Chunk, Page
 from spark_apps.storage.parquet.seals import check_footer
 from spark_apps.storage.parquet.statistics import flat_columns
 from spark_apps.storage.store import ObjectStore, RangedFile, open_by_address, open_key
-
-MOST_FOOTERS, MOST_FOOTER_BYTES = 4_000, 64 << 20
-"""Of footers that are kept: how many, and their bytes as they stand in files. Arrow takes several times as many."""
 
 _T = TypeVar("_T")
 
@@ -87,8 +85,8 @@ class _Footers:
         footer = read()
         with self._lock:
             self._forget(key)
-            while len(self._kept) >= MOST_FOOTERS or (
-                self._kept and self._bytes + len(footer.data) > MOST_FOOTER_BYTES
+            while len(self._kept) >= MAX_CACHED_FOOTERS or (
+                self._kept and self._bytes + len(footer.data) > MAX_CACHED_FOOTER_BYTES
             ):
                 self._forget(next(iter(self._kept)))
             self._kept[key] = footer

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
+from spark_apps.storage.limits import MAX_ROWS_BY_PAGE
 from spark_apps.storage.parquet.files import TAIL_BYTES, open_file
 from spark_apps.storage.parquet.footers import END_BYTES, MAGIC
 from spark_apps.storage.parquet.headers import check_pages
@@ -37,13 +38,11 @@ from spark_apps.storage.store import RangedFile
 _REPEATED = 2
 _EPOCH = dt.date(1970, 1, 1).toordinal()
 _SPAN_BYTES = 1024 * 1024
-"""Pages within so many bytes are fetched by one request."""
-_MOST_OF_THE_PAGES = 0.5
-"""Of a column of which more pages are needed, all are read."""
-_MOST_OF_THE_ROWS = 0.5
-"""A row group of which more rows are left by its pages is read as a whole; of fewer rows, what is read is copied."""
-_MOST_ROWS = 1 << 26
-"""A row group of more rows is read as a whole: of those that are wanted each takes nine bytes."""
+"""Pages that are within this many bytes of one another are fetched by one request."""
+_MAX_SHARE_OF_PAGES = 0.5
+"""If more of a column's pages are needed, all are read."""
+_MAX_SHARE_OF_ROWS = 0.5
+"""If more of a row group's rows are left by its pages, it is read as a whole; if fewer, what is read is copied."""
 
 
 @dataclass(frozen=True)
@@ -113,7 +112,7 @@ class PageIndex:
         pages = tuple(_Page(one[1], one[2], one[3]) for one in index[1])
         if not pages or pages[0].first or any(one.first >= other.first for one, other in pairwise(pages)):
             return None
-        if not pages[-1].first < self.rows(group) <= _MOST_ROWS:
+        if not pages[-1].first < self.rows(group) <= MAX_ROWS_BY_PAGE:
             return None
         starts = np.array([page.first for page in pages])
         return _Pages(pages, starts, np.append(starts[1:], self.rows(group)))
@@ -132,7 +131,7 @@ class PageIndex:
         """Return the numbers of the rows of a row group that its pages do not rule out, as a numpy array.
 
         :param columns: those of a predicate: name in the file -> kind of its type, such as ``bigint``.
-        :param may_match: tells of a column whether a row can match whose value lies within bounds.
+        :param may_match: tests whether a row can match whose value of a column is within bounds.
         :return: ``None`` if that may be most of them.
         """
         import numpy as np
@@ -147,7 +146,7 @@ class PageIndex:
             for first, end, bounds in zip(pages.starts, pages.ends, ranges, strict=True):
                 if bounds is not None and not may_match(name, bounds):
                     left[first:end] = False
-        if left is None or np.count_nonzero(left) > _MOST_OF_THE_ROWS * len(left):
+        if left is None or np.count_nonzero(left) > _MAX_SHARE_OF_ROWS * len(left):
             return None
         return np.flatnonzero(left)
 
@@ -183,7 +182,7 @@ class PageIndex:
                 continue
             numbers, about = pages.holding(rows), chunk[3]
             first = about.get(11) or about[9]
-            if len(numbers) <= max(1, _MOST_OF_THE_PAGES * len(pages.pages)):
+            if len(numbers) <= max(1, _MAX_SHARE_OF_PAGES * len(pages.pages)):
                 located[name] = pages, numbers
                 last = pages.pages[numbers[-1]]
                 spans.append((about.get(11) or pages.pages[numbers[0]].offset, last.offset + last.size))
@@ -274,7 +273,7 @@ def take(values: Any, positions: Any) -> Any:
     """
     # A part that is not copied keeps the memory of the whole.
     is_run = len(positions) and positions[-1] - positions[0] + 1 == len(positions)
-    if is_run and len(positions) >= _MOST_OF_THE_ROWS * len(values):
+    if is_run and len(positions) >= _MAX_SHARE_OF_ROWS * len(values):
         return values.slice(int(positions[0]), len(positions))
     return values.take(positions)
 

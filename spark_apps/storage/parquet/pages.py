@@ -1,9 +1,9 @@
 """Plain pages of Parquet files, each read as one numpy array.
 
-The index writes unique keys plain, without a dictionary: a page of keys of one length, or of integers, is an array as
-it stands. Arrow copies each value of it, which takes longer than all the rest of a lookup. What is not such a page
-(other encodings, nulls, keys of several lengths) is left to Arrow. Pages are compared with their checksums, as Arrow
-does.
+The index writes unique keys plain, without a dictionary: the bytes of a page of integers, or of keys of one length, are
+those of an array. Arrow copies each value of it, which takes longer than all the rest of a lookup. What is not such a
+page (other encodings, nulls, keys of several lengths) is left to Arrow. Pages are compared with their checksums, as
+Arrow does.
 """
 
 from __future__ import annotations
@@ -14,8 +14,9 @@ from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from typing import Any
 
+from spark_apps.storage.limits import MAX_PAGE_BYTES
 from spark_apps.storage.parquet.files import column_chunk
-from spark_apps.storage.parquet.headers import MOST_PAGE_BYTES, PageHeader, page_headers
+from spark_apps.storage.parquet.headers import PageHeader, page_headers
 from spark_apps.storage.parquet.thrift import varint
 
 _CODECS = {"SNAPPY": "snappy", "ZSTD": "zstd", "GZIP": "gzip", "BROTLI": "brotli"}
@@ -87,7 +88,7 @@ class Chunk:
         for header in page_headers(data):
             if not header.is_plain:
                 raise NotPlain
-            if header.size > MOST_PAGE_BYTES:
+            if header.size > MAX_PAGE_BYTES:
                 raise OSError(f"a page of it would have {header.size:,} bytes")
             headers.append(header)
         rows = sum(header.values or 0 for header in headers)
@@ -229,7 +230,7 @@ def _levels_length(raw: Any, rows: int) -> int:
     if not 2 <= length <= 6:
         raise NotPlain
     run, end = varint(bytes(raw[4 : 4 + length]) + b"\0", 0)
-    # One run, of so many ones: every row has a value. Anything else may hold a null.
+    # One run of ones, as long as the page: every row has a value. Anything else may hold a null.
     if run & 1 or run >> 1 < rows or length != end + 1 or raw[4 + end] != 1:
         raise NotPlain
     return 4 + length

@@ -40,7 +40,7 @@ class Bounds:
 def flat_columns(schema: Any) -> dict[str, int]:
     """Return the columns with one value a row, neither struct nor list nor map: name -> number among the leaves.
 
-    A path does not tell them: that of the column `a.b` is also that of the field b of a struct a.
+    A path does not distinguish them: that of the column `a.b` is also that of the field b of a struct a.
 
     :param schema: of the file, as :mod:`pyarrow.parquet` gives it.
     """

@@ -11,8 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-DEEPEST = 32
-"""Structs and lists in one another, of fields that are passed over."""
+from spark_apps.storage.limits import MAX_SKIPPED_DEPTH
 
 Read = Callable[[bytes, int], tuple[Any, int]]
 """Reads a value at a position; returns it, and where its bytes end."""
@@ -203,7 +202,7 @@ def skip(data: bytes, position: int, type_: int, depth: int = 0) -> int:
 
     :raises IndexError: or ``KeyError`` if it is none.
     """
-    if depth > DEEPEST:
+    if depth > MAX_SKIPPED_DEPTH:
         raise IndexError("structs in structs, too many")
     if type_ in (4, 5, 6):
         return varint(data, position)[1]

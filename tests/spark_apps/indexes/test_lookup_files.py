@@ -150,7 +150,7 @@ def test_given_more_files_than_footers_are_kept_of_then_each_is_read_once_a_look
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     files, footers = _Files(tmp_path, ("string",), False, True, FORMS["as written here"]), list[Any]()
-    monkeypatch.setattr(listed, "MOST_FOOTERS", 2)
+    monkeypatch.setattr(listed, "MAX_CACHED_FOOTERS", 2)
     monkeypatch.setattr(listed, "FOOTERS", listed._Footers())
     monkeypatch.setattr(listed, "footer_bytes", lambda source: footers.append(source) or footer_bytes(source))
 

@@ -168,7 +168,7 @@ def test_a_local_address_keeps_what_is_a_fragment_elsewhere(uri: str, tmp_path: 
 
 def test_a_file_in_place_of_a_folder_is_named(tmp_path: Path) -> None:
     (tmp_path / "rows.parquet").write_bytes(b"rows")
-    with pytest.raises(InvalidInput, match=r"rows\.parquet is a file\. .*Give the folder that it lies in"):
+    with pytest.raises(InvalidInput, match=r"rows\.parquet is a file\. .*Give the folder that it is in"):
         Store(tmp_path / "rows.parquet").list("metadata")
 
 
