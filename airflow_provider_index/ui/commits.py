@@ -123,7 +123,7 @@ def _entry(commit: Commit, state: State) -> Entry:
         sum(isinstance(action, RemoveFile) for action in commit.actions),
         epoch,
         ended,
-        state.stands(commit.version),
+        state.is_in_effect(commit.version),
         _note(commit),
         tuple(_plain(commit.metrics)),
     )

@@ -23,7 +23,8 @@ from spark_apps.storage.documents import fetch, prepare
 from spark_apps.storage.errors import AlreadyCommitted, InvalidInput, LogDamaged, ObjectNotFound, TableNotFound
 from spark_apps.storage.store import ObjectInfo, ObjectStore, Store
 from spark_apps.storage.units import format_seconds
-from spark_apps.timeline.field_types import HEARTBEAT_BYTES, NOTE_BYTES, Moment
+from spark_apps.timeline.field_types import Moment
+from spark_apps.timeline.limits import MAX_HEARTBEAT_BYTES, MAX_NOTE_BYTES
 from spark_apps.timeline.locations import locate
 from spark_apps.timeline.log import ROOT, TIMELINE, Timeline
 from spark_apps.timeline.transactions import BegunAttempt, abort
@@ -147,7 +148,7 @@ class JobFolder:
             if "/attempt-" not in info.key:
                 continue
             try:
-                attempts.append(fetch(self.store, info.key, BegunAttempt, HEARTBEAT_BYTES)[0])
+                attempts.append(fetch(self.store, info.key, BegunAttempt, MAX_HEARTBEAT_BYTES)[0])
             except LogDamaged as error:
                 logger.warning("%s It is passed over.", error.message)
         return attempts
@@ -188,13 +189,13 @@ class JobFolder:
 
     def _read(self, name: str, kind: type[T]) -> T | None:
         try:
-            return fetch(self.store, self.key(name), kind, HEARTBEAT_BYTES)[0]
+            return fetch(self.store, self.key(name), kind, MAX_HEARTBEAT_BYTES)[0]
         except ObjectNotFound:
             return None
 
     def _get(self, name: str) -> bytes | None:
         try:
-            return self.store.get(self.key(name), NOTE_BYTES)
+            return self.store.get(self.key(name), MAX_NOTE_BYTES)
         except ObjectNotFound:
             return None
 

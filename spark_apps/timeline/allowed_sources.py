@@ -2,8 +2,8 @@
 
 A log is input: it names the location that rows are read from with the reader's own rights, and the options that Spark
 and ``pyiceberg`` are given. So options are taken by name, from lists of those that only say how a file is read; and a
-source is read where its log stands beside it by rule, where the reader named both, or below the ``source_roots`` of the
-reader's storage options. Nothing here opens anything.
+source is read where its log is at the default place beside it, where the reader named both, or below the
+``source_roots`` of the reader's storage options. Nothing is opened by this module.
 
 What a registration gives is checked by the same lists when it goes into the log, and holds no secrets and nothing that
 would change which rows there are.
@@ -66,16 +66,16 @@ READER_OPTIONS: dict[str, frozenset[str]] = {
 on what it does not know), or a property of ``pyiceberg``'s: both name classes to load and servers to call."""
 
 _ADDRESSES = ("catalog.uri",)
-# What CSV's parser sets aside memory by.
-_MOST = {"maxcolumns": 1_000_000, "maxcharspercolumn": 1 << 26, "inputbuffersize": 1 << 26}
+# The options by which CSV's parser reserves memory.
+_MAX_VALUES = {"maxcolumns": 1_000_000, "maxcharspercolumn": 1 << 26, "inputbuffersize": 1 << 26}
 _WORD = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.\-]{0,127}")
 _VERSIONS = {"delta": re.compile(r"[0-9]{1,19}"), "iceberg": re.compile(r"-?[0-9]{1,19}")}
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 _BLANK = re.compile(r"[\x00-\x20\x7f-\xa0\u2028\u2029]")
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.\-]*:")
 _SLASH = re.compile(r"[/\\]")
-_MOST_QUOTED = 5
-"""So many times a path may be quoted. A library undoes it once or twice; names that Hive quoted are quoted again."""
+_MAX_QUOTED = 5
+"""How often a path may be quoted anew. A library undoes it once or twice; names quoted by Hive are quoted once more."""
 
 _NAMED: set[tuple[str, str]] = set()
 """(log, address of its source or of its catalog) that the code of this process named together: it registered the one
@@ -104,9 +104,9 @@ def check_options(form: str, options: Mapping[str, str]) -> None:
                 hint=f"Known are: {', '.join(sorted(known)) or 'none'}. Settings of the store go into storage_options, "
                 "those of an Iceberg catalog into pyiceberg's own configuration, where the source is read.",
             )
-        if plain in _MOST and not (re.fullmatch(r"-1|[0-9]{1,9}", value) and int(value) <= _MOST[plain]):
+        if plain in _MAX_VALUES and not (re.fullmatch(r"-1|[0-9]{1,9}", value) and int(value) <= _MAX_VALUES[plain]):
             raise InvalidInput(
-                f"The option {name}={value[:40]!r} is no number up to {_MOST[plain]}.", hint="Give a smaller one."
+                f"The option {name}={value[:40]!r} is no number up to {_MAX_VALUES[plain]}.", hint="Give a smaller one."
             )
     if form == "iceberg":
         _check_catalog(options)
@@ -159,10 +159,8 @@ def check_allowed(log: str, source: SourceDefinition, options: Mapping[str, Any]
     """
     check_source(source)
     location = locate(source.location)
-    if not _stands_beside(location, log) and not _is_allowed(location.base, log, options, (source.location,)):
-        raise _not_allowed(
-            log, f"the source {source.location}, beside which it does not stand, and nothing", location.base
-        )
+    if not _is_default_log(location, log) and not _is_allowed(location.base, log, options, (source.location,)):
+        raise _not_allowed(log, f"the source {source.location}, beside which it is not, and nothing", location.base)
     for name, address in _addresses(source).items():
         catalog = source.options.get(CATALOG, "")
         if not _is_allowed(address, log, options) and _configured(catalog, name) != address:
@@ -172,10 +170,10 @@ def check_allowed(log: str, source: SourceDefinition, options: Mapping[str, Any]
 def check_files(
     paths: Iterable[str], source: SourceDefinition, options: Mapping[str, Any] | None, log: str = ""
 ) -> None:
-    """Check that files lie inside of their source, or below one of the reader's ``source_roots``.
+    """Check that files are inside of their source, or below one of the reader's ``source_roots``.
 
     :param paths: as a log, or the metadata of a Delta or Iceberg table, names them.
-    :raises SourceNotAllowed: naming one that lies elsewhere, or of which readers would not agree where it lies.
+    :raises SourceNotAllowed: naming one that is elsewhere, or that readers would look for in different places.
     """
     base = locate(source.location).base
     if base.endswith(".metadata.json"):
@@ -191,9 +189,9 @@ def check_files(
 class Folder:
     """A folder, and which addresses lead into it for everything that opens them.
 
-    Spark's file systems take an address as it stands; ``deltalake`` as a browser does: without tabs and line ends, with
+    Spark's file systems take an address literally; ``deltalake`` as a browser does: without tabs and line ends, with
     ``\\`` for ``/``, ``%2e`` for a dot, schemes in any case, a host before a local path; ``pyiceberg`` as Python's
-    ``urlsplit`` does. So what they could read in two ways leads nowhere.
+    ``urlsplit`` does. So an address that they could read in two ways leads nowhere.
 
     :param base: as :attr:`Location.uri` is.
     :param linked: whether symbolic links of a local disk may lead out of it.
@@ -205,7 +203,7 @@ class Folder:
         self._real: dict[str, str] = {}
 
     def holds(self, path: str) -> bool:
-        """Test whether an address lies in the folder, or is the folder."""
+        """Test whether an address is in the folder, or is the folder."""
         address = address_of(path)
         return address is not None and _is_below(address, self._base) and (self._linked or self._links_stay(address))
 
@@ -252,7 +250,7 @@ def address_of(path: str) -> str | None:
 
 def _leads_upwards(path: str) -> bool:
     """Test whether a part of a path is ``..``, however it is written."""
-    for _ in range(_MOST_QUOTED):
+    for _ in range(_MAX_QUOTED):
         if ".." in _BLANK.sub("", path) and any(_BLANK.sub("", part) == ".." for part in _SLASH.split(path)):
             return True
         plain = unquote(path) if "%" in path else path
@@ -294,11 +292,11 @@ def _addresses(source: SourceDefinition) -> dict[str, str]:
     return {name: source.options[name] for name in _ADDRESSES if name in source.options}
 
 
-def _stands_beside(location: Location, log: str) -> bool:
-    """Test whether a log stands where that of a source does by rule."""
+def _is_default_log(location: Location, log: str) -> bool:
+    """Test whether a log is at the default place of a source's log."""
     try:
         return bool(location.default_log() == log)
-    except InvalidInput:  # it lies in no folder
+    except InvalidInput:  # the source is in no folder
         return False
 
 

@@ -235,7 +235,7 @@ def _deletable(
         for info in timeline.store.list(prefix):
             owner = _owner(info.key)
             ended = owner is not None and (owner in withdrawn or not is_live(state, *owner))
-            if ended and _beside(info.key) not in needed:
+            if ended and _file_of(info.key) not in needed:
                 deletable[info.key] = info.size
     if published is not None:
         named = publishing.vectors_needed(timeline, published[0])
@@ -259,8 +259,8 @@ def _needed(timeline: Timeline, oldest: int, newest: int, tree: str | None = Non
     return needed
 
 
-def _beside(key: str) -> str:
-    """Return the file beside which positions or a checksum file of Hadoop's stand; else the key itself.
+def _file_of(key: str) -> str:
+    """Return the file that positions or a checksum file of Hadoop's belong to; else the key itself.
 
     Hadoop writes ``.<name>.crc`` on local disk.
     """

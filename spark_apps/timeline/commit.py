@@ -64,7 +64,7 @@ from spark_apps.timeline.state import State, Window
 
 logger = logging.getLogger(__name__)
 
-# --- what a commit reads and writes, and what stands in its way -------------------------------------------------------
+# --- what a commit reads and writes, and what conflicts with it -------------------------------------------------------
 
 
 # Pairs of modes on one scope that leave the same state in either order; the pair's order does not matter.
@@ -138,7 +138,7 @@ def _keys_in_common(intent: Intent, scope: Scope, landed: Commit) -> bool:
 def check_declared(operation: str, actions: Iterable[AnyAction], writes: Iterable[Write]) -> None:
     """Check that a commit changes no more than it declares.
 
-    Otherwise it could not be told apart from others, nor be kept out by a window.
+    Otherwise no conflict with it could be found, and no window could refuse it.
 
     :raises InvalidInput: for the first action outside of what the commit says it writes.
     """
@@ -279,7 +279,7 @@ def new_txn_id(operation: str) -> str:
 
 
 def commit_of(timeline: Timeline, state: State, txn_id: str) -> Commit | None:
-    """Return a transaction's commit, whether or not its effect still stands."""
+    """Return a transaction's commit, whether or not it is still in effect."""
     if txn_id not in state.committed:
         return None
     version, _ = state.committed[txn_id]
@@ -292,7 +292,7 @@ def commit_of(timeline: Timeline, state: State, txn_id: str) -> Commit | None:
 def check_not_committed(state: State, txn_id: str, timeline: Timeline) -> None:
     """Check that a transaction has no commit.
 
-    :raises AlreadyCommitted: if it has one that stands.
+    :raises AlreadyCommitted: if it has one that is in effect.
     :raises CommitUndone: if it has one whose effect was taken back.
     """
     commit = commit_of(timeline, state, txn_id)
@@ -303,7 +303,7 @@ def check_not_committed(state: State, txn_id: str, timeline: Timeline) -> None:
     if drop is None:
         drop, gone = _index_drop_since(timeline, state, commit)
     # Windows, aborts and expiries write no scope; neither a restore nor a drop takes one of them back.
-    if commit.writes and (drop is not None or not (state.stands(commit.version) or _drops(commit))):
+    if commit.writes and (drop is not None or not (state.is_in_effect(commit.version) or _drops(commit))):
         how = "a later restore took its effect back"
         if drop is not None:
             how = f"{gone} was dropped in version {drop.version} since"
@@ -314,7 +314,7 @@ def check_not_committed(state: State, txn_id: str, timeline: Timeline) -> None:
             hint="To do the work again, ask for a rerun under a new transaction id.",
             by=None if drop is None else drop.txn_id,
         )
-    # Its writer may have died before it saw that the commit is kept; from here on readers rely on it.
+    # Its writer may have died before the commit was synced to disk; from now on readers rely on it.
     timeline.store.sync([commit_key(commit.version)])
     raise AlreadyCommitted(
         f"Transaction {txn_id} has committed already, as version {commit.version}.",

@@ -45,13 +45,13 @@ def create_table(
 ) -> tuple[Timeline, Receipt]:
     """Write version 0. Of several at once one wins; the others get :class:`TableExists`.
 
-    Where a table was dropped, its log goes on: the new table is the next version of it, and its own id tells it apart.
+    Where a table was dropped, its log goes on: the new table is the next version of it, with an id of its own.
 
     :param actions: what the table begins with: its hashing config, its indexes.
     :param txn_id: names the intent: a retry finds its own version 0.
     :raises TableExists: if there is a table.
     :raises LogVanished: if there are files of one but no log.
-    :raises InvalidName: if the location lies among the files of another table.
+    :raises InvalidName: if the location is among the files of another table.
     """
     _check_not_inside(store)
     timeline = timeline or Timeline(store)
@@ -116,7 +116,7 @@ def _check_not_inside(store: ObjectStore) -> None:
             continue
         if inside:
             raise InvalidName(
-                f"{store.uri} lies among the files of the table at {outer}, and would be cleaned away with them.",
+                f"{store.uri} is among the files of the table at {outer}, and would be cleaned away with them.",
                 hint="Create the table somewhere else.",
             )
 
@@ -133,7 +133,8 @@ def _check_no_leftovers(store: ObjectStore) -> None:
 def _leave_note(store: ObjectStore) -> None:
     """Write a note for people who look into the folder.
 
-    It also tells a table without rows, whose log was deleted, from a creation that ended before its first commit.
+    It also distinguishes a table without rows, whose log was deleted, from a creation that ended before its first
+    commit.
     """
     try:
         store.put(NOTE, _NOTE.encode())

@@ -2,7 +2,7 @@
 
 Every commit names all features that its table has from then on, and so does a checkpoint. A feature that a reader must
 know and does not refuses every reading of the table; one that only a writer must know refuses commits and lets reads go
-on. What is not named here may be changed by an older package without harm, or is guarded by the log's format.
+on. What is not a feature may be changed by an older package without harm, or is guarded by the log's format.
 
 A commit with features has the format :data:`FEATURE_FORMAT`, which packages from before features refuse; a table
 without any is written as before, for them too.
@@ -35,7 +35,7 @@ READER_FEATURES: frozenset[str] = frozenset({ORDERED_DELETES})
 """The features that this package knows how to read by."""
 
 EXPRESSIONS = "indexed_expressions"
-"""The property of an index that tells of expressions among its columns, by name, and their types."""
+"""The property of an index with the expressions among its columns, by name, and their types."""
 
 INDEXED_EXPRESSIONS = "indexed-expressions"
 """The feature of a table with such an index: a writer who takes expressions for columns cannot keep it."""
@@ -72,7 +72,7 @@ def unknown_writer_features(writer: Collection[str]) -> list[str]:
 
 
 def check_readable(head: FormatOnly, where: str) -> None:
-    """Check that this package can read what a commit tells, before anything else of it is looked at.
+    """Check that this package can read a commit, before anything else of it is looked at.
 
     :param where: names the commit and its table.
     :raises NewerFormat: if its format is a later one.

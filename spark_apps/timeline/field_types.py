@@ -1,9 +1,10 @@
-"""Types for the fields of everything that is read from a table's folder: what may stand there, and how large.
+"""Types for the fields of everything that is read from a table's folder: what they may hold.
 
 A writer to that folder can write anything there: a path of a file of another owner, a number that fills the memory, a
 name that is a path. So every field has one of these types, which each decoding checks
 (:mod:`spark_apps.storage.documents`), for readers, writers, Spark, workers, triggerer, page and cleaner alike. What
-several fields hold together is checked by :mod:`spark_apps.timeline.validation`.
+several fields hold together is checked by :mod:`spark_apps.timeline.validation`; how large a document may be is in
+:mod:`spark_apps.timeline.limits`.
 """
 
 from __future__ import annotations
@@ -14,45 +15,7 @@ from typing import Annotated
 from msgspec import Meta
 
 from spark_apps.storage.documents import text
-
-# --- how large --------------------------------------------------------------------------------------------------------
-
-COMMIT_BYTES = 256 << 20
-"""Of a commit's own JSON. It holds at most a thousand actions; one that lists a million files that an index covers
-has 30 MB, and a million file groups as scopes have 70."""
-
-MOST_ACTIONS = 4_000_000
-"""Of one commit or stage. A million files in one commit is what is measured."""
-
-MANIFEST_BYTES = 1 << 30
-"""Of a stage's manifest, which holds all of its actions: 250 bytes each."""
-
-SIDECAR_BYTES = 512 << 20
-"""Of a sidecar as it is stored: actions take 12 bytes each there."""
-
-SIDECAR_DECODED_BYTES = 2 << 30
-"""Of the JSON in a sidecar. It is decoded in pieces, and never more of it than this."""
-
-CHECKPOINT_BYTES = 2 << 30
-"""Of a checkpoint as it is stored; one of a million files has 20 MB."""
-
-CHECKPOINT_DECODED_BYTES = 8 << 30
-"""Of a checkpoint's columns: 300 bytes a file."""
-
-MOST_FILES = 20_000_000
-"""Live files of a table in a checkpoint."""
-
-NOTE_BYTES = 16 << 20
-"""Of what attempts, jobs and maintenance leave beside the log: a request lists its scopes, one a bucket."""
-
-HEARTBEAT_BYTES = 1 << 20
-"""Of a sign of life, a mark, a lease."""
-
-MAX_BUCKETS = 100_000
-"""Of a partition, and shards of an index."""
-
-DEEPEST_TYPE = 100
-"""Levels of a column's type: readers of types call themselves for each."""
+from spark_apps.timeline.limits import MAX_BUCKETS
 
 # --- numbers ----------------------------------------------------------------------------------------------------------
 
@@ -77,7 +40,7 @@ Seconds = Annotated[float, Meta(ge=0, le=_LAST_MOMENT)]
 
 _PRINTED = r"[^\x00-\x1f\x7f]"
 _NAME = r"[A-Za-z_][A-Za-z0-9_\-]{0,127}"
-# What a partition's path escapes never stands in it as it is.
+# What a partition's path escapes is never in it unescaped.
 _PART = r"[^\x00-\x1f\x7f\"#'*/:=?\\\[\]{^]"
 # Of keys that this package makes: the same file in every reader, and no segment that leads upwards.
 _SEGMENTS = r"(?:/[A-Za-z0-9_=\-][A-Za-z0-9_=.\-]*)+"
@@ -88,7 +51,7 @@ Instant = Annotated[
     str,
     text(
         "an instant (yyyyMMddHHmmssSSS)",
-        # A second 60 stands in logs where two hashing files of one millisecond had to differ.
+        # Logs hold a second 60 where two hashing files of one millisecond had to differ.
         r"(?:19[7-9][0-9]|[2-9][0-9]{3})(?:0[1-9]|1[0-2])(?:0[1-9]|[12][0-9]|3[01])"
         r"(?:[01][0-9]|2[0-3])[0-5][0-9](?:[0-5][0-9]|60)[0-9]{3}",
         17,
@@ -118,10 +81,10 @@ Words = Annotated[str, Meta(max_length=100_000)]
 Label = Annotated[str, Meta(max_length=4096)]
 """A column, a kind, a key of properties: names that others may make as they like."""
 Setting = Annotated[str, Meta(max_length=10_000_000)]
-"""A property's value: schemas and bounds of ranges stand in some."""
+"""A property's value: some are schemas, or bounds of ranges."""
 TypeText = Annotated[str, Meta(max_length=1_000_000)]
 Short = Annotated[str, Meta(max_length=16_384)]
-"""A text of which there are millions: it is held against its pattern by :mod:`spark_apps.timeline.validation`, which
+"""A text of which there are millions: it is matched with its pattern by :mod:`spark_apps.timeline.validation`, which
 checks the same text once."""
 ConfigPath = Annotated[
     str, text("a hashing config of the table", r"_index/hashing/config/[0-9]{17}\.hashing_config", 100)

@@ -26,6 +26,7 @@ from spark_apps.storage.documents import decode
 from spark_apps.storage.errors import LogDamaged
 from spark_apps.storage.parquet.files import group_rows, open_file
 from spark_apps.timeline.field_types import FILE_PATH, GROUP, INDEX_FILES, KEY_CHARACTERS, PARTITION, TREE
+from spark_apps.timeline.limits import MAX_CACHED_FILES, MAX_UNPACKED_FILES
 from spark_apps.timeline.model import COVERS, NEW_KEYS, REPLACED, AddFile, Struct
 from spark_apps.timeline.validation import check_extra
 
@@ -41,17 +42,15 @@ _RANGES = {"rows": (-1, 10**15), "bytes": (0, 10**15), "tombstones": (0, 2**63 -
 _PATTERNS = {"tree": TREE, "partition": PARTITION, "group": GROUP, "kind": re.compile("base|delta")}
 _KEY = "path_hash"
 _FEW = 64
-_MOST_SCANS, _MOST_PATH_SCANS = 8, 64
-"""So many groups or partitions, and so many paths, are looked for in all rows; to put rows in order takes longer."""
-_MOST_UNPACKED = 100_000
-"""A checkpoint of so many files at most is unpacked when it is read."""
-_MOST_PASSES = 4
-"""So many times the packed columns are gone through for some rows; then all are unpacked."""
+_MAX_SCANS, _MAX_PATH_SCANS = 8, 64
+"""Searches for a group or partition, and for a path, that look at all rows; for more it pays to sort the rows first."""
+_MAX_PASSES = 4
+"""Times that the packed columns are read through for some rows; then all are unpacked."""
 _LARGE_PART = 8
 """More than an eighth of all rows are not read row by row."""
 _THREADS = 4
 _BATCH_ROWS = 8_192
-"""So few rows are unpacked at a time that they take the same memory again and again."""
+"""Rows that are unpacked at a time: few, so that they take the same memory again and again."""
 _PATH = NAMES.index("path")
 _UPWARDS = (b"/.", b"//", b"/\n", b"\n/")
 
@@ -77,8 +76,8 @@ def schema() -> Any:
 def read(body: bytes, opened: Any, version: int, begins: str, what: str) -> Columns:
     """Return the columns in a Parquet file.
 
-    Numbers, what repeats and where files lie are checked here, or of a large file when they are asked for; the rest of
-    a path when its file is asked for.
+    Numbers, what repeats and where paths begin are checked at once, or of a large file when they are asked for; the
+    rest of a path when its file is asked for.
 
     :param body: the file. :param opened: it, by :func:`~spark_apps.storage.parquet.headers.open_parquet`.
     :param version: of the state.
@@ -88,13 +87,13 @@ def read(body: bytes, opened: Any, version: int, begins: str, what: str) -> Colu
     if not opened.schema_arrow.equals(schema()):
         raise LogDamaged(f"{what} cannot be read: its columns are not those of a checkpoint.")
     packed = _Packed(body, opened.metadata, version, begins, what)
-    if opened.metadata.num_rows <= _MOST_UNPACKED:
+    if opened.metadata.num_rows <= MAX_UNPACKED_FILES:
         return Columns(packed.whole(), what)
     return Columns(packed.whole(REPEATED), what, packed)
 
 
 class _Packed:
-    """The columns of a checkpoint as they stand in its file, from which the rows that are asked for are read.
+    """The columns of a checkpoint, packed as in its file, from which the rows that are asked for are read.
 
     To unpack all paths of millions of files takes seconds, most of them to get the memory. What was read is checked.
 
@@ -105,7 +104,7 @@ class _Packed:
         self._body, self._metadata, self._begins, self._what = body, metadata, begins, what
         self._ranges = {**_RANGES, "place": (0, version)}
         self._starts = [0, *accumulate(group_rows(metadata))]
-        self._left = _MOST_PASSES * int(metadata.num_row_groups)
+        self._left = _MAX_PASSES * int(metadata.num_row_groups)
 
     def whole(self, names: Sequence[str] = (*NAMES, _KEY)) -> Any:
         """Return whole columns.
@@ -115,7 +114,7 @@ class _Packed:
         return self._checked(lambda: self._opened().read(list(names)).unify_dictionaries())
 
     def part(self, rows: Sequence[int], names: Sequence[str]) -> Any:
-        """Return some rows of columns, as a table; ``None`` for so many, or so often, that all are unpacked sooner.
+        """Return some rows of columns, as a table; ``None`` where it is faster to unpack all: for many rows, or calls.
 
         :param names: of columns that do not repeat.
         :raises LogDamaged: if a column holds what cannot be.
@@ -238,7 +237,7 @@ class Columns:
         return self._coded
 
     def trees(self) -> list[str]:
-        """Return the names of the trees that have files here."""
+        """Return the names of the trees that have files among these."""
         if not len(self):
             return []
         import pyarrow.compute as pc
@@ -250,7 +249,7 @@ class Columns:
         """Return the numbers of the rows of a tree, of one partition of it, or of one group."""
         if not len(self):
             return []
-        if partition is not None and self._by_group is None and self._group_scans < _MOST_SCANS:
+        if partition is not None and self._by_group is None and self._group_scans < _MAX_SCANS:
             self._group_scans += 1
             return self._scanned(tree, partition, group)
         start, end = self.rows_span(tree, partition, group)
@@ -282,7 +281,7 @@ class Columns:
         return pa.chunked_array([chunk.indices for chunk in self._coded.column(name).chunks])
 
     def rows_span(self, tree: str, partition: str | None = None, group: str | None = None) -> tuple[int, int]:
-        """Return where the rows stand in the order by group: (first, behind the last)."""
+        """Return the places of the rows in the order by group: (first, behind the last)."""
         partitions, groups = len(self._code_of("partition")), len(self._code_of("group"))
         low, width = self._code_of("tree").get(tree), partitions * groups
         if low is not None and partition is not None:
@@ -322,7 +321,7 @@ class Columns:
     def _rows_of_hash(self, key: int) -> list[int]:
         """Return the rows whose paths have a hash."""
         if self._by_path is None:
-            if self._path_scans < _MOST_PATH_SCANS:
+            if self._path_scans < _MAX_PATH_SCANS:
                 import pyarrow.compute as pc
 
                 self._path_scans += 1
@@ -449,7 +448,7 @@ class Columns:
 
 
 def _ordered(keys: Any) -> tuple[memoryview, memoryview]:
-    """Return the keys in ascending order, and the rows they stand in."""
+    """Return the keys in ascending order, and the numbers of their rows."""
     import pyarrow.compute as pc
 
     order = pc.sort_indices(keys)
@@ -523,7 +522,7 @@ def covered_lineages(files: Iterable[DataFile]) -> frozenset[int]:
 
 
 def lowest_files(files: Sequence[DataFile]) -> Sequence[DataFile]:
-    """Return what lies under all others of a group, given in merge order.
+    """Return the files under all others of a group, given in merge order.
 
     That is one file, or the parts of one base, which have one sequence number and no key in common.
     """
@@ -532,9 +531,9 @@ def lowest_files(files: Sequence[DataFile]) -> Sequence[DataFile]:
 
 
 def is_merged(files: Sequence[DataFile]) -> bool:
-    """Test whether a group has files, given in merge order, that are its rows as they stand.
+    """Test whether a group has files, given in merge order, whose rows need no merging.
 
-    A key is there once then, and none is deleted.
+    Each key is there once then, and none is deleted.
     """
     return 0 < len(files) == len(lowest_files(files)) and not any(file.tombstones for file in files)
 
@@ -542,7 +541,7 @@ def is_merged(files: Sequence[DataFile]) -> bool:
 def lowest_plain_file(files: Sequence[DataFile]) -> DataFile | None:
     """Return the file under all others of a group, given in merge order, if it is a plain one.
 
-    That is one whose rows stand where no later file replaces them: a base, or a delta without tombstones, with nothing
+    That is one whose rows count unless a later file replaces them: a base, or a delta without tombstones, with nothing
     but deltas over it.
     """
     if not files or files[0].tombstones or not files[0].lineage:
@@ -596,7 +595,7 @@ def replaced_rows(delta: DataFile) -> int | None:
 
 
 def row_count(files: Sequence[DataFile], merge_by: str) -> RowCount:
-    """Return the number of rows of a file group, as far as the log tells: no file is read.
+    """Return the number of rows of a file group, as far as the log says: no file is read.
 
     :param files: of the group, in merge order.
     """
@@ -663,12 +662,8 @@ class _Tree:
         return other
 
 
-_MOST_REMEMBERED = 20_000
-"""Of so many files at most those of a tree, and its groups, are kept once they were asked for."""
-
-
 _READ_TOGETHER = 16
-"""So many files are read together in the time that one group is read by itself."""
+"""Files that are read together in the time that one group is read by itself."""
 
 
 class FileSet:
@@ -703,7 +698,7 @@ class FileSet:
             self._borrowed = False
 
     def changes(self) -> int:
-        """Return the size of the overlay: what a checkpoint written now would spare the next reader."""
+        """Return the size of the overlay: changes that the next reader need not fold if a checkpoint is written now."""
         return sum(len(tree.by_path) for tree in self._added.values()) + len(self._removed)
 
     def size(self) -> int:
@@ -735,7 +730,7 @@ class FileSet:
 
     def files(self, tree: str, partition: str | None = None, group: str | None = None) -> Iterator[DataFile]:
         """Return the files of a tree; of one partition, or of one group of it, where given."""
-        if partition is None and self.size() <= _MOST_REMEMBERED:
+        if partition is None and self.size() <= MAX_CACHED_FILES:
             if tree not in self._files:
                 self._files[tree] = tuple(self._each(tree, None, None))
             return iter(self._files[tree])
@@ -775,15 +770,15 @@ class FileSet:
 
     def groups(self, tree: str) -> dict[GroupKey, list[DataFile]]:
         """Return (partition, group) -> its files in merge order."""
-        if self.size() > _MOST_REMEMBERED:
+        if self.size() > MAX_CACHED_FILES:
             return self._sorted_groups(tree)
         if tree not in self._groups:
             self._groups[tree] = self._sorted_groups(tree)
         return dict(self._groups[tree])
 
     def read_ahead(self, tree: str, groups: int) -> None:
-        """Read the groups of a tree together, where that takes less than reading so many of them one by one."""
-        if self.size() <= min(_MOST_REMEMBERED, groups * _READ_TOGETHER):
+        """Read the groups of a tree together, where that takes less than reading that many of them one by one."""
+        if self.size() <= min(MAX_CACHED_FILES, groups * _READ_TOGETHER):
             self.groups(tree)
 
     def group(self, tree: str, key: GroupKey) -> Sequence[DataFile]:

@@ -22,6 +22,7 @@ from msgspec.structs import replace
 from spark_apps.storage.errors import InvalidRule, LogDamaged, ObjectNotFound, StorageError
 from spark_apps.storage.parquet.thrift import varint
 from spark_apps.storage.store import ObjectStore, write_once
+from spark_apps.timeline.limits import MAX_HASHING_META_BYTES
 from spark_apps.timeline.log import format_instant, seconds_of
 from spark_apps.timeline.model import (
     AnyAction,
@@ -76,7 +77,7 @@ _META_SCHEMA: dict[str, Any] = {
 }
 
 
-# --- what stands in them --------------------------------------------------------------------------------------------
+# --- their content --------------------------------------------------------------------------------------------------
 
 
 def config_body(configs: Iterable[HashingConfig]) -> bytes:
@@ -141,10 +142,6 @@ def read_meta(body: bytes) -> dict[str, tuple[int, str]]:
         ) from error
 
 
-MOST_META_BYTES = 256 << 20
-"""Of the counts, unpacked: those of some millions of partitions."""
-
-
 def _block(body: bytes) -> bytes:
     """Return the bytes of the record in an Avro file that holds one, unpacked."""
     if body[:4] != b"Obj\x01":
@@ -159,7 +156,7 @@ def _block(body: bytes) -> bytes:
     if codec != b"deflate":
         raise ValueError(f"it is packed by {codec!r:.20}")
     unpacker = zlib.decompressobj(-15)
-    unpacked = unpacker.decompress(packed, min(MOST_META_BYTES, _SMALL_META_BYTES + 100 * len(packed)))
+    unpacked = unpacker.decompress(packed, min(MAX_HASHING_META_BYTES, _SMALL_META_BYTES + 100 * len(packed)))
     if unpacker.unconsumed_tail or not unpacker.eof:
         raise ValueError("it is larger than such a file can be, or cut")
     return unpacked
@@ -180,7 +177,7 @@ class _Avro:
         return (number >> 1) ^ -(number & 1)
 
     def take(self, size: int) -> bytes:
-        """Read so many bytes."""
+        """Read that many bytes."""
         end = self._position + size
         if size < 0 or end > len(self._data):
             raise IndexError("it is cut")
@@ -269,7 +266,7 @@ def _counts(state: State) -> dict[str, int]:
 
 
 def archived(path: str) -> str:
-    """Return where a file stands once it has been archived."""
+    """Return the path of a file once it has been archived."""
     return path.replace(f"{_ROOT}/", f"{_ROOT}/archive/", 1)
 
 
@@ -298,7 +295,8 @@ def tidy(timeline: Timeline) -> None:
             instant, _, suffix = info.key.rpartition("/")[2].partition(".")
             if suffix != f"hashing_{kind}" or info.key in current or instant > head.instant:
                 continue
-            if _was_named(timeline, instant, info.key):
+            commit = timeline.read(timeline.newest_by(instant))
+            if commit is not None and info.key in paths_of(commit.actions):
                 _move(timeline.store, info.key)
             else:
                 timeline.store.delete([info.key])
@@ -317,11 +315,6 @@ def _move(store: ObjectStore, path: str) -> None:
         return
     store.put(archived(path), body)
     store.delete([path])
-
-
-def _was_named(timeline: Timeline, instant: str, path: str) -> bool:
-    commit = timeline.read(timeline.newest_by(instant))
-    return commit is not None and path in paths_of(commit.actions)
 
 
 def paths_of(actions: Iterable[AnyAction]) -> list[str]:

@@ -1,7 +1,7 @@
 """Locations of tables, sources and logs: addresses, globs, names below a warehouse, and a log's default location.
 
-A registered source may be overwritten by its owner, so its log stands beside it, in ``<parent>/_indexes/<name>``, or
-below a root of the user's. Nothing here touches the source.
+A registered source may be overwritten by its owner, so its log is beside it, in ``<parent>/_indexes/<name>``, or below
+a root of the user's. This module does not touch the source.
 """
 
 from __future__ import annotations
@@ -48,11 +48,11 @@ class Location:
 
     @property
     def parent(self) -> str:
-        """The folder that ``base`` lies in. :raises InvalidInput: if there is none."""
+        """The folder that ``base`` is in. :raises InvalidInput: if there is none."""
         head, _, name = self.base.rstrip("/").rpartition("/")
         if not name or head.endswith("/") or (self.is_local and not head):
             raise InvalidInput(
-                f"{self.uri} lies in no folder that its log could stand in.", hint="Give index_root=…, a folder for it."
+                f"{self.uri} is in no folder that could hold its log.", hint="Give index_root=…, a folder for it."
             )
         return head
 
@@ -70,7 +70,7 @@ class Location:
         """Return the folder of the log.
 
         :raises InvalidName: if no folder can be named after the source.
-        :raises InvalidInput: if the source lies in no folder.
+        :raises InvalidInput: if the source is in no folder.
         """
         root = f"{self.parent}/{INDEXES}" if index_root is None else Store(index_root).uri
         return f"{root.rstrip('/')}/{check_name('table', name) if name is not None else self.name}"
@@ -173,12 +173,12 @@ class Warehouse:
     def log_of(self, location: str) -> Store | None:
         """Return the store of the log of a table at a location, dropped or not.
 
-        That of a registered source stands beside the source.
+        That of a registered source is beside the source.
         """
         source = locate(location)
         whole = Store(source.base, self.options)
         above, _, folder = whole.uri.rstrip("/").rpartition("/")
-        if above.endswith(":/"):  # a whole bucket, which nothing stands beside
+        if above.endswith(":/"):  # a whole bucket, which nothing is beside
             return whole if whole.head(commit_key(0)) is not None else None
         # Asked from above: a folder that is not there is not made by looking into it, nor is the one above.
         if "://" not in whole.uri and not Path(above or "/").is_dir():

@@ -46,13 +46,6 @@ from spark_apps.storage.parquet.headers import open_parquet
 from spark_apps.storage.store import ObjectStore, OutcomeUnknown, write_once
 from spark_apps.timeline import features, files
 from spark_apps.timeline.field_types import (
-    CHECKPOINT_BYTES,
-    CHECKPOINT_DECODED_BYTES,
-    COMMIT_BYTES,
-    MOST_ACTIONS,
-    MOST_FILES,
-    SIDECAR_BYTES,
-    SIDECAR_DECODED_BYTES,
     ConfigInstant,
     ConfigPath,
     Count,
@@ -67,6 +60,16 @@ from spark_apps.timeline.field_types import (
     Words,
 )
 from spark_apps.timeline.files import FileSet
+from spark_apps.timeline.limits import (
+    MAX_ACTIONS,
+    MAX_CHECKPOINT_BYTES,
+    MAX_CHECKPOINT_DECODED_BYTES,
+    MAX_COMMIT_BYTES,
+    MAX_FILES,
+    MAX_RECENT_COMMITS,
+    MAX_SIDECAR_BYTES,
+    MAX_SIDECAR_DECODED_BYTES,
+)
 from spark_apps.timeline.model import (
     AnyAction,
     Commit,
@@ -91,7 +94,7 @@ TIMELINE = f"{ROOT}/timeline"
 
 _PREFETCH_FROM = 32
 _PREFETCH_THREADS = 16
-_RECENT_KEPT = 1000
+
 _OF_AN_ATTEMPT = re.compile(r"data/[A-Za-z0-9._-]+\.\d+/")
 _INSTANT_FORMAT = "%Y%m%d%H%M%S"
 _COMMIT_NAME = re.compile(r"[0-9]{20}\.json")
@@ -138,7 +141,7 @@ class Timeline:
 
     @property
     def head(self) -> State:
-        """The newest state known here; see :meth:`refresh`."""
+        """The newest state that was read; see :meth:`refresh`."""
         if self._snapshot is None or self._snapshot.version != self._state.version:
             self._snapshot = self._state.copy()
         return self._snapshot
@@ -147,7 +150,7 @@ class Timeline:
     def identity(self) -> str:
         """A hash of the log's first commit, which no two logs share.
 
-        It tells this log from another one at the same location.
+        It distinguishes this log from another one at the same location.
 
         :raises TableNotFound: if the log is gone.
         """
@@ -159,7 +162,7 @@ class Timeline:
         return self._identity
 
     def is_replaced(self) -> bool:
-        """Test whether the log was deleted since it was read here, or deleted and begun anew, by one small request.
+        """Test whether the log was deleted since it was read, or deleted and begun anew, by one small request.
 
         :returns: whether it was.
         """
@@ -179,7 +182,7 @@ class Timeline:
         if version in self._recent:
             return self._recent[version]
         try:
-            body = self.store.get(commit_key(version), COMMIT_BYTES)
+            body = self.store.get(commit_key(version), MAX_COMMIT_BYTES)
         except ObjectNotFound:
             return None
         except (ObjectTooLarge, LeadsOutside) as error:
@@ -236,7 +239,7 @@ class Timeline:
     def create(self, commit: Commit) -> Commit:
         """Write ``commit`` as its version, which must be the next one.
 
-        :returns: the commit that stands there now: this one, or another's that was first.
+        :returns: the commit that has the version now: this one, or another's that was first.
         :raises CommitStateUnknown: if the store did not let us find out.
         :raises UnsupportedFeature: if the table has a feature that a writer must know.
         """
@@ -267,7 +270,7 @@ class Timeline:
         """
         self._fold(self._state, commit)
         self._recent[commit.version] = commit
-        while len(self._recent) > _RECENT_KEPT:
+        while len(self._recent) > MAX_RECENT_COMMITS:
             del self._recent[next(iter(self._recent))]
 
     def checkpoint_if_due(self) -> None:
@@ -296,7 +299,7 @@ class Timeline:
     def decode(self, body: bytes, version: int) -> Commit:
         """Decode a commit.
 
-        :param body: of the file that stands for a version.
+        :param body: of a version's file.
         :returns: the commit.
         :raises NewerFormat: if a newer version of this package wrote it.
         :raises UnsupportedFeature: if the table has a feature that a reader must know.
@@ -346,8 +349,8 @@ class Timeline:
         if last < 0 and base is None:
             self._check_missing()
             last = self._last_listed()
-        for start in range(self._state.version + 1, last + 1, _RECENT_KEPT):
-            versions = range(start, min(start + _RECENT_KEPT, last + 1))
+        for start in range(self._state.version + 1, last + 1, MAX_RECENT_COMMITS):
+            versions = range(start, min(start + MAX_RECENT_COMMITS, last + 1))
             for version, commit in zip(versions, self._read_many(versions), strict=True):
                 if commit is None:
                     raise self._hole(version)
@@ -495,7 +498,7 @@ def write_sidecar(store: ObjectStore, commit: Commit) -> Commit:
     pq.write_table(table, sink, compression="zstd", use_dictionary=False)  # no two actions are the same
     body = sink.getvalue()
     rows, size = sidecar_limits(len(body))
-    if len(body) > SIDECAR_BYTES or table.num_rows > rows or table.nbytes > size:
+    if len(body) > MAX_SIDECAR_BYTES or table.num_rows > rows or table.nbytes > size:
         raise InvalidInput(
             f"{commit.operation} (transaction {commit.txn_id}) has {table.num_rows:,} actions of {table.nbytes:,} "
             f"bytes, more than one commit may have ({rows:,} of {size:,}).",
@@ -515,7 +518,7 @@ def read_sidecar(store: ObjectStore, commit: Commit, where: str) -> Commit:
     if commit.sidecar is None:
         return commit
     try:
-        body = store.get(commit.sidecar, SIDECAR_BYTES)
+        body = store.get(commit.sidecar, MAX_SIDECAR_BYTES)
     except ObjectNotFound as error:
         raise LogDamaged(f"{where} lists {commit.sidecar}, which is gone.", hint=_RESTORE_SIDECAR) from error
     except ObjectTooLarge as error:
@@ -527,7 +530,7 @@ def read_sidecar(store: ObjectStore, commit: Commit, where: str) -> Commit:
 
 
 def _sidecar_actions(body: bytes, what: str) -> Iterator[AnyAction]:
-    """Yield the actions of a sidecar, decoded piece by piece; one that is repeated as it stands is decoded once."""
+    """Yield the actions of a sidecar, decoded piece by piece; one that the file repeats by a dictionary only once."""
     import pyarrow as pa
 
     rows, size = sidecar_limits(len(body))
@@ -562,7 +565,7 @@ def sidecar_limits(size: int) -> tuple[int, int]:
     A file added takes 12 bytes there, one removed 4, and they shrink to a twentieth or a fortieth: a small sidecar that
     holds far more repeats itself, and so is none.
     """
-    return min(MOST_ACTIONS, _ANY_ACTIONS + 2 * size), min(SIDECAR_DECODED_BYTES, _ANY_BYTES + 500 * size)
+    return min(MAX_ACTIONS, _ANY_ACTIONS + 2 * size), min(MAX_SIDECAR_DECODED_BYTES, _ANY_BYTES + 500 * size)
 
 
 def _sidecar_pieces(texts: Any) -> Iterator[list[bytes]]:
@@ -639,7 +642,7 @@ def write_checkpoint_if_due(store: ObjectStore, state: State) -> bool:
     size, changes = state.file_set.size(), state.file_set.changes()
     if size > _LARGE_STATE and changes < size / 10 and state.version % _LARGE_CHECKPOINT_EVERY:
         return False
-    # From here on this process, too, stands on these columns instead of carrying all changes since its own start.
+    # From now on this process, too, builds on these columns instead of carrying all changes since its own start.
     state.file_set = FileSet(state.file_set.flattened())
     try:
         write_checkpoint(store, state)
@@ -666,7 +669,7 @@ def newest_checkpoint(store: ObjectStore, until: int | None = None) -> State | N
         if name is None or (until is not None and int(name[1]) > until):
             continue
         try:
-            body = store.get(info.key, CHECKPOINT_BYTES)
+            body = store.get(info.key, MAX_CHECKPOINT_BYTES)
             if xxhash.xxh3_64_hexdigest(body) != name[2]:
                 raise LogDamaged("It is not what was written.")
             state = decode_checkpoint(body, f"Checkpoint {info.key} of {store.uri}")
@@ -713,7 +716,7 @@ def decode_checkpoint(body: bytes, what: str = "The checkpoint") -> State | None
     :raises LogDamaged: if it is none, or holds more than a table may have.
     """
     opened = open_parquet(
-        body, what, rows=MOST_FILES, size=_ANY_CHECKPOINT_BYTES + min(CHECKPOINT_DECODED_BYTES, 500 * len(body)),
+        body, what, rows=MAX_FILES, size=_ANY_CHECKPOINT_BYTES + min(MAX_CHECKPOINT_DECODED_BYTES, 500 * len(body)),
         repeated=files.REPEATED,
     )  # fmt: skip
     raw = (opened.schema_arrow.metadata or {}).get(_CHECKPOINT_HEADER)

@@ -16,18 +16,8 @@ import msgspec
 from spark_apps.storage.documents import fetch, prepare
 from spark_apps.storage.errors import LogDamaged, ObjectNotFound
 from spark_apps.storage.store import ObjectStore
-from spark_apps.timeline.field_types import (
-    HEARTBEAT_BYTES,
-    NOTE_BYTES,
-    Bytes,
-    Count,
-    Label,
-    Moment,
-    Seconds,
-    Version,
-    VersionOrNone,
-    Words,
-)
+from spark_apps.timeline.field_types import Bytes, Count, Label, Moment, Seconds, Version, VersionOrNone, Words
+from spark_apps.timeline.limits import MAX_HEARTBEAT_BYTES, MAX_NOTE_BYTES
 from spark_apps.timeline.model import Receipt, Struct
 
 logger = logging.getLogger(__name__)
@@ -134,7 +124,7 @@ def read_last(store: ObjectStore) -> LastPlans:
     :raises StorageUnavailable: if the store does not answer.
     """
     try:
-        return fetch(store, LAST, LastPlans, NOTE_BYTES)[0]
+        return fetch(store, LAST, LastPlans, MAX_NOTE_BYTES)[0]
     except ObjectNotFound:
         return LastPlans()
     except LogDamaged as error:
@@ -160,7 +150,7 @@ def read_done(store: ObjectStore) -> dict[str, DoneWork]:
     done = {}
     for info in store.list(DONE):
         try:
-            note, _ = fetch(store, info.key, DoneWork, HEARTBEAT_BYTES)
+            note, _ = fetch(store, info.key, DoneWork, MAX_HEARTBEAT_BYTES)
         except (ObjectNotFound, LogDamaged) as error:
             logger.warning("%s It counts as missing.", error.message)
             continue

@@ -1,6 +1,6 @@
 """The contents of the log: commits, the actions in them, the scopes they read and wrote.
 
-Everything here is a frozen struct that turns into JSON and back; :mod:`spark_apps.timeline.state` defines what the
+Every class is a frozen struct that turns into JSON and back; :mod:`spark_apps.timeline.state` defines what the
 actions mean when they are folded, :mod:`spark_apps.timeline.commit` when a commit may be made.
 """
 
@@ -161,7 +161,7 @@ class Field(Struct, frozen=True):
 
 
 class SourceDefinition(Struct, frozen=True):
-    """The rows of a registered table: they lie in files of another writer, which are only read here.
+    """The rows of a registered table: they are in files of another writer, which this package only reads.
 
     ``location`` is absolute, a folder, file or glob; ``options`` are those of the format's reader and hold no secret.
     ``version`` is the source's own name of its state when a commit last recorded its files (a Delta version, an Iceberg
@@ -278,7 +278,7 @@ class IndexDefinition(Printed, Struct, frozen=True):
 # --- What is written down in the log --------------------------------------------------------------------------------
 
 
-__all__ = [  # handed on; what is defined here is public too
+__all__ = [  # handed on; what this module defines is public too
     "CONFIG_SCOPE",
     "DATA_TREE",
     "DEFINITIONS_SCOPE",
@@ -468,7 +468,7 @@ class CloseWindow(Action, frozen=True, tag="close_window"):
 
 
 class EndWindow(Action, frozen=True, tag="end_window"):
-    """Ending of a window by any process, after the deadline: from here on the holder is fenced off."""
+    """Ending of a window by any process, after the deadline: from this version on the holder is fenced off."""
 
     epoch: Version
     ended_by: Words
@@ -538,7 +538,7 @@ class Commit(Struct, frozen=True):
 
     ``instant`` is ``yyyyMMddHHmmssSSS`` in UTC and grows strictly from commit to commit. ``maintained`` names the index
     trees that this commit kept in step with the rows it wrote. Commits with very many actions keep them in ``sidecar``.
-    ``reader_features`` and ``writer_features`` are those that the table has from here on.
+    ``reader_features`` and ``writer_features`` are those that the table has from this version on.
     """
 
     format: Version
@@ -604,9 +604,9 @@ class Receipt(Printed, Struct, frozen=True):
 class Requested(Struct, frozen=True):
     """The first file of an attempt.
 
-    From here on the cleaner keeps what version ``base`` and later ones need, and what the older version ``protects``
-    needs where one is given. ``nonce`` tells the attempt's own bytes from another's. ``patience``: seconds without a
-    sign of life that are nothing unusual; not before is it presumed dead.
+    Once it is written the cleaner keeps what version ``base`` and later ones need, and what the older version
+    ``protects`` needs where one is given. ``nonce`` distinguishes the attempt's own bytes from another's. ``patience``:
+    seconds without a sign of life after which, and not before, it is presumed dead.
     """
 
     txn_id: FolderTxnId

@@ -1,7 +1,7 @@
 """Operations on a table: the name of each operation in the log, its category, and what it changes.
 
-Commits keep the name alone. A name that is not known here (of a later version of this package) stands for an operation
-of which nothing is known, so that it may have changed anything.
+Commits keep the name alone. An unknown name (of a later version of this package) is that of an operation which may have
+changed anything.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ class Operation:
     """A kind of commit.
 
     :param name: in the log, in receipts and in events.
-    :param changes: what a commit of it may change: which rows there are, what indexes hold, in which files rows lie,
+    :param changes: what a commit of it may change: which rows there are, what indexes hold, in which files rows are,
         how many buckets partitions have, which columns there are.
     :param lifecycle: what becomes of the whole table or index, if it is made, replaced or dropped.
     """

@@ -19,8 +19,8 @@ from spark_apps.storage.errors import ConcurrentWrite, LogDamaged, ObjectNotFoun
 from spark_apps.storage.names import check_name
 from spark_apps.storage.store import ObjectStore, write_once
 from spark_apps.timeline.commit import Guard, KeysConflict, commute, share_keys
-from spark_apps.timeline.field_types import HEARTBEAT_BYTES, MANIFEST_BYTES
 from spark_apps.timeline.files import GroupKey
+from spark_apps.timeline.limits import MAX_HEARTBEAT_BYTES, MAX_MANIFEST_BYTES
 from spark_apps.timeline.model import (
     DATA_TREE,
     AddFile,
@@ -84,7 +84,7 @@ def claimed(store: ObjectStore, folder: str, stage: str) -> str | None:
     claims = _claims(store, folder, stage)
     if not claims:
         return None
-    return fetch(store, claims[max(claims)], StageClaim, HEARTBEAT_BYTES)[0].token
+    return fetch(store, claims[max(claims)], StageClaim, MAX_HEARTBEAT_BYTES)[0].token
 
 
 def _claims(store: ObjectStore, folder: str, stage: str) -> dict[int, str]:
@@ -119,7 +119,7 @@ def read_manifest(store: ObjectStore, folder: str, requested: Requested, stage: 
     whose = f"of transaction {requested.txn_id} (attempt {requested.attempt})"
     try:
         key = _key(folder, stage, claimed(store, folder, stage))
-        manifest, body = fetch(store, key, StageManifest, MANIFEST_BYTES)
+        manifest, body = fetch(store, key, StageManifest, MAX_MANIFEST_BYTES)
         check_actions(manifest.actions, None, f"{store.uri}/{key}")
         return manifest, xxhash.xxh3_128_hexdigest(body)
     except ObjectNotFound as error:

@@ -136,7 +136,8 @@ _ENDED_WINDOWS_KEPT = 50
 
 CONFIGS_KEPT = 5
 METAS_KEPT = 10
-"""So many hashing files stay where they are written; older ones are archived (seed: partition-level bucket index)."""
+"""Hashing files of each kind that stay where they are written; older ones are archived (seed: partition-level bucket
+index)."""
 
 
 class State:
@@ -203,7 +204,7 @@ class State:
     def is_aborted(self, txn_id: str, attempt: int) -> bool:
         return attempt in self.aborted.get(txn_id, ())
 
-    def stands(self, version: int) -> bool:
+    def is_in_effect(self, version: int) -> bool:
         """Test whether the effect of a commit is part of this state.
 
         It is not once a restore has taken it back, or the table that it was made on was dropped.
@@ -269,7 +270,7 @@ class State:
         if not effect.restored:
             emptied = {group for group in effect.cut if not self._has_files(group)}
             moved = {group for group in emptied if replaces and group[0] in {other[0] for other in effect.moved}}
-            self._forget_lag(moved)  # their rows stand in other groups now, and so does what they lagged by
+            self._forget_lag(moved)  # their rows are in other groups now, and so is what they lagged by
             self._note_emptied_groups(emptied - moved, commit, replaces, effect)
             self._note_new_groups(effect.born - effect.cut, commit, effect)
 

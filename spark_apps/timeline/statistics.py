@@ -27,7 +27,7 @@ class TreeStatistics:
     :param foldable_groups: groups of more than one file, or with tombstones; ``foldable_files`` and ``foldable_bytes``
         are theirs.
     :param rows: in files, tombstones and rows under later ones included; 0 for sources without counts.
-    :param count: rows as a reader sees them, as far as the log tells.
+    :param count: rows as a reader sees them, as far as the log says.
     """
 
     files: int = 0
@@ -194,7 +194,7 @@ def tree_statistics(state: State, tree: str, small_bytes: int = SMALL_BYTES) -> 
 
 
 def count_rows(state: State, groups: Iterable[list[DataFile]], tree: str = DATA_TREE) -> RowCount:
-    """Return the rows of file groups of a tree as a reader sees them, as far as the log tells.
+    """Return the rows of file groups of a tree as a reader sees them, as far as the log says.
 
     :param groups: their files, in any order.
     """

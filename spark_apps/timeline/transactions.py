@@ -43,7 +43,8 @@ from spark_apps.timeline.commit import (
     housekeeping,
     new_txn_id,
 )
-from spark_apps.timeline.field_types import HEARTBEAT_BYTES, NOTE_BYTES, Count, FolderTxnId, Label
+from spark_apps.timeline.field_types import Count, FolderTxnId, Label
+from spark_apps.timeline.limits import MAX_HEARTBEAT_BYTES, MAX_NOTE_BYTES
 from spark_apps.timeline.log import Timeline
 from spark_apps.timeline.model import (
     Abort,
@@ -78,7 +79,7 @@ def attempt_folder(txn_id: str, attempt: int) -> str:
 
 
 def attempt_of(key: str) -> tuple[str, int] | None:
-    """Return the transaction id and the attempt in whose folder a key lies; ``None`` if it lies in none."""
+    """Return the transaction id and the attempt in whose folder a key is; ``None`` if it is in none."""
     match = _OF_AN_ATTEMPT.fullmatch(key)
     if match is None or match[2] != f"{int(match[2]):06d}":
         return None
@@ -93,7 +94,7 @@ def read_requested(timeline: Timeline, txn_id: str, attempt: int) -> Requested:
     """
     key = _request_key(check_txn_id(txn_id), attempt)
     try:
-        requested, _ = fetch(timeline.store, key, Requested, NOTE_BYTES)
+        requested, _ = fetch(timeline.store, key, Requested, MAX_NOTE_BYTES)
     except ObjectNotFound as error:
         raise TransactionNotFound(
             f"{timeline.store.uri} knows no attempt {attempt} of transaction {txn_id}."
@@ -116,7 +117,7 @@ def read_heartbeat(timeline: Timeline, txn_id: str, attempt: int) -> Heartbeat |
     """
     key = f"{attempt_folder(txn_id, attempt)}/heartbeat.json"
     try:
-        return fetch(timeline.store, key, Heartbeat, HEARTBEAT_BYTES)[0]
+        return fetch(timeline.store, key, Heartbeat, MAX_HEARTBEAT_BYTES)[0]
     except ObjectNotFound:
         return None
     except LogDamaged as error:
@@ -126,7 +127,7 @@ def read_heartbeat(timeline: Timeline, txn_id: str, attempt: int) -> Heartbeat |
 
 
 def _unreadable(timeline: Timeline, txn_id: str, attempt: int) -> Requested:
-    """Return a stand-in for a request that cannot be read.
+    """Return a substitute for a request that cannot be read.
 
     Its attempt may need anything, from the first version on, and write anywhere, for as long as it is not ended.
 
@@ -344,7 +345,7 @@ class Transaction:
         """Publish the work in one commit: ``actions``, or without them what the stages' manifests list.
 
         :param reads: what the work relied on; added to that of the manifests.
-        :param writes: what it writes; added likewise. Every file added or removed must lie in one of these.
+        :param writes: what it writes; added likewise. Every file added or removed must be within one of these.
         :param maintained: trees of the indexes that are in step with the rows after this commit.
         :param keys_conflict: tests two appends to one shard of a unique index for keys in common.
         :raises AlreadyCommitted: if the transaction has its commit.
@@ -548,8 +549,8 @@ def abort(timeline: Timeline, txn_id: str, attempt: int, reason: str = "") -> Re
             raise AlreadyCommitted(
                 f"Attempt {attempt} of transaction {txn_id} has committed version {commit.version}; it is not aborted.",
                 Receipt.of(commit),
-                outcome="The commit stands."
-                if state.stands(commit.version)
+                outcome="The commit is in effect."
+                if state.is_in_effect(commit.version)
                 else "Its effect is gone: a later restore took it back, or the table was dropped.",
             )
 
@@ -566,7 +567,7 @@ def abort(timeline: Timeline, txn_id: str, attempt: int, reason: str = "") -> Re
 
 
 def find_receipt(timeline: Timeline, txn_id: str) -> Receipt | None:
-    """Return the receipt of a transaction whose commit stands, or ``None`` if it has none.
+    """Return the receipt of a transaction whose commit is in effect, or ``None`` if it has none.
 
     :raises CommitUndone: if it has one and a restore took its effect back, or the table was dropped since.
     """

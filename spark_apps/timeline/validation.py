@@ -16,13 +16,11 @@ from spark_apps.storage.documents import prepare, reason
 from spark_apps.storage.errors import LogDamaged
 from spark_apps.timeline import model
 from spark_apps.timeline.field_types import (
-    DEEPEST_TYPE,
     FILE_PATH,
     GROUP,
     INDEX_FILES,
     KEY_NAME,
     LAST_VERSION,
-    MOST_ACTIONS,
     PARTITION,
     TREE,
     Bytes,
@@ -31,6 +29,7 @@ from spark_apps.timeline.field_types import (
     Moment,
     Words,
 )
+from spark_apps.timeline.limits import MAX_ACTIONS, MAX_TYPE_DEPTH
 from spark_apps.timeline.model import (
     DATA_TREE,
     TOMBSTONES_TREE,
@@ -73,7 +72,7 @@ def check_actions(actions: Sequence[AnyAction], version: int | None, where: str)
     :param version: that the actions are published as, ``None`` for a stage's, which are not yet.
     :raises LogDamaged: if one cannot be, naming the action and its field.
     """
-    if len(actions) > MOST_ACTIONS:
+    if len(actions) > MAX_ACTIONS:
         raise _damaged(where, "number of actions", len(actions))
     texts, last = _Texts(), LAST_VERSION if version is None else version
     for number, action in enumerate(actions):
@@ -230,7 +229,7 @@ def _partition(action: model.PutPartition, _version: int) -> str | None:
 
 def _table(action: model.PutTable, _version: int) -> str | None:
     table: TableDefinition = action.definition
-    if any(_depth(field.type) > DEEPEST_TYPE for field in table.fields):
+    if any(_depth(field.type) > MAX_TYPE_DEPTH for field in table.fields):
         return "definition.fields"
     if len({field.name for field in table.fields}) < len(table.fields):
         return "definition.fields"
@@ -273,7 +272,7 @@ _CHECKS: dict[type, Callable[[Any, int], str | None]] = {
 def data_prefix(source: SourceDefinition | None) -> str:
     """Return what the paths of a table's data files begin with.
 
-    Files of its own lie below ``data/``, those of a source below its location. Iceberg's metadata may name any, so that
+    Files of its own are below ``data/``, those of a source below its location. Iceberg's metadata may name any, so that
     of these only is known that they are addresses.
     """
     if source is None:

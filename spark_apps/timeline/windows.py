@@ -212,9 +212,9 @@ def drain(
 ) -> int:
     """Wait until no attempt from before the window is live in its scope.
 
-    :param silent_seconds: attempts without a sign of life for so long are aborted by a commit.
+    :param silent_seconds: attempts without a sign of life for that long are aborted by a commit.
     :param then_abort: when the time is up, abort those that remain instead of raising.
-    :param renew_seconds: keep the window open meanwhile, each time for so long; for its holder.
+    :param renew_seconds: keep the window open meanwhile, each time for that long; for its holder.
     :returns: how many attempts were aborted.
     :raises DrainTimeout: if attempts remain, naming them.
     :raises WindowNotOpen: if the window ended meanwhile.

@@ -21,22 +21,23 @@ from spark_apps.storage.parquet.files import column_chunks
 from spark_apps.storage.parquet.headers import open_bounded
 from spark_apps.storage.store import ObjectInfo, ObjectStore
 from spark_apps.timeline.delta.log import FOLDER, commit_key
+from spark_apps.timeline.limits import (
+    DELTA_CHECKPOINT_VALUES,
+    DELTA_CHECKPOINT_VALUES_PER_BYTE,
+    MAX_DELTA_CHECKPOINT_BYTES,
+    MAX_DELTA_HEAD_BYTES,
+)
 
 logger = logging.getLogger(__name__)
 
 EVERY = 100
-"""After so many commits there is another one."""
+"""Versions from one checkpoint to the next."""
 
 LAST = f"{FOLDER}/_last_checkpoint"
 
 _FILE = re.compile(re.escape(FOLDER) + r"/(\d{20})\.(json|checkpoint\.parquet)")
 _AT_ONCE = 8
-_MOST_BYTES = 1 << 30
-_FEW_VALUES, _MOST_VALUES = 400_000, 8
-"""A checkpoint holds so many values, and so many for each of its bytes: each becomes an object."""
 
-_BEGINNING = 64 * 1024
-"""Of what names the last checkpoint."""
 
 _Rows = dict[str, Any]
 _FileId = tuple[str, str]
@@ -48,7 +49,7 @@ def checkpoint_key(version: int) -> str:
 
 
 def write_if_due(store: ObjectStore, version: int, expired_before: int) -> None:
-    """Write the checkpoint of a version that was just published, if it is due; a failure is told and left.
+    """Write the checkpoint of a version that was just published, if it is due; a failure is logged and left.
 
     :param expired_before: files that were removed before this moment, in milliseconds since 1970, are no longer named.
     """
@@ -74,7 +75,7 @@ def keep_only(store: ObjectStore, version: int, expired_before: int) -> dict[str
         return {}
     rows = _replayed(store, version, expired_before)
     _write(store, version, rows)
-    if _decode(store.get(checkpoint_key(version), _MOST_BYTES)) != rows:
+    if _decode(store.get(checkpoint_key(version), MAX_DELTA_CHECKPOINT_BYTES)) != rows:
         raise StorageError(
             f"The checkpoint of version {version} of the Delta log in {store.uri} is not read back as it was written.",
             outcome="No file of that log was deleted.",
@@ -90,7 +91,7 @@ def keep_only(store: ObjectStore, version: int, expired_before: int) -> dict[str
 def _last_checkpoint(store: ObjectStore) -> int:
     """Return the version whose checkpoint readers begin with; -1 if that is not said."""
     try:
-        return int(msgspec.json.decode(store.get(LAST, _BEGINNING))["version"])
+        return int(msgspec.json.decode(store.get(LAST, MAX_DELTA_HEAD_BYTES))["version"])
     except (LakeIndexError, msgspec.MsgspecError, LookupError, TypeError, ValueError):
         return -1
 
@@ -110,8 +111,8 @@ def _write(store: ObjectStore, version: int, rows: list[_Rows]) -> None:
     body = _encode(rows)
     store.put(checkpoint_key(version), body)
     files = sum("add" in row for row in rows)
-    told = {"version": version, "size": len(rows), "sizeInBytes": len(body), "numOfAddFiles": files}
-    store.put(LAST, msgspec.json.encode(told))
+    summary = {"version": version, "size": len(rows), "sizeInBytes": len(body), "numOfAddFiles": files}
+    store.put(LAST, msgspec.json.encode(summary))
     logger.info("Version %s of the Delta log in %s has a checkpoint of %s files.", version, store.uri, files)
 
 
@@ -122,23 +123,23 @@ def _replayed(store: ObjectStore, version: int, expired_before: int) -> list[_Ro
     added: dict[_FileId, Any] = {}
     removed: dict[_FileId, Any] = {}
     for action in _actions(store, version):
-        [(kind, told)] = action.items()
+        [(kind, fields)] = action.items()
         if kind == "add":
-            removed.pop(_id(told), None)
-            added[_id(told)] = {**told, "dataChange": False}
+            removed.pop(_id(fields), None)
+            added[_id(fields)] = {**fields, "dataChange": False}
         elif kind == "remove":
-            added.pop(_id(told), None)
-            removed[_id(told)] = {**told, "dataChange": False}
+            added.pop(_id(fields), None)
+            removed[_id(fields)] = {**fields, "dataChange": False}
         elif kind == "txn":
-            txns[told["appId"]] = told
+            txns[fields["appId"]] = fields
         elif kind in ("protocol", "metaData"):
-            alone[kind] = told
-    kept = [told for told in removed.values() if told["deletionTimestamp"] >= expired_before]
+            alone[kind] = fields
+    kept = [fields for fields in removed.values() if fields["deletionTimestamp"] >= expired_before]
     return [
-        *({kind: told} for kind, told in sorted(alone.items(), reverse=True)),
-        *({"txn": told} for told in txns.values()),
-        *({"add": told} for told in added.values()),
-        *({"remove": told} for told in kept),
+        *({kind: fields} for kind, fields in sorted(alone.items(), reverse=True)),
+        *({"txn": fields} for fields in txns.values()),
+        *({"add": fields} for fields in added.values()),
+        *({"remove": fields} for fields in kept),
     ]
 
 
@@ -148,7 +149,7 @@ def _actions(store: ObjectStore, version: int) -> Iterator[_Rows]:
     yield from before
     with ThreadPoolExecutor(_AT_ONCE) as pool:
         keys = map(commit_key, range(begun + 1, version + 1))
-        for body in pool.map(lambda key: store.get(key, _MOST_BYTES), keys):
+        for body in pool.map(lambda key: store.get(key, MAX_DELTA_CHECKPOINT_BYTES), keys):
             yield from (msgspec.json.decode(line) for line in body.splitlines())
 
 
@@ -160,15 +161,15 @@ def _last_readable(store: ObjectStore, version: int) -> tuple[list[_Rows], int]:
         if not info.key.endswith(".parquet"):
             continue
         try:
-            return _decode(store.get(info.key, _MOST_BYTES)), _number(info)
+            return _decode(store.get(info.key, MAX_DELTA_CHECKPOINT_BYTES)), _number(info)
         except (LakeIndexError, pa.ArrowException, OSError, ValueError):
             continue  # it is damaged; an older one or the commits hold the same
     return [], -1
 
 
-def _id(told: Mapping[str, Any]) -> _FileId:
-    vector = told.get("deletionVector") or {}
-    return told["path"], f"{vector.get('storageType', '')}{vector.get('pathOrInlineDv', '')}@{vector.get('offset')}"
+def _id(fields: Mapping[str, Any]) -> _FileId:
+    vector = fields.get("deletionVector") or {}
+    return fields["path"], f"{vector.get('storageType', '')}{vector.get('pathOrInlineDv', '')}@{vector.get('offset')}"
 
 
 # --- as Parquet -------------------------------------------------------------------------------------------------------
@@ -212,28 +213,28 @@ def _encode(rows: list[_Rows]) -> bytes:
 def _decode(body: bytes) -> list[_Rows]:
     opened = open_bounded(body)
     values = sum(chunk.num_values for n in range(opened.num_row_groups) for chunk in column_chunks(opened.metadata, n))
-    if values > _FEW_VALUES + _MOST_VALUES * len(body):
+    if values > DELTA_CHECKPOINT_VALUES + DELTA_CHECKPOINT_VALUES_PER_BYTE * len(body):
         raise OSError(f"it has {values:,} values in {len(body):,} bytes")
     if not opened.schema_arrow.equals(_schema()):
         raise OSError("its columns are not those that this package writes")
     rows = opened.read().to_pylist()
-    return [{kind: _with_maps(told) for kind, told in row.items() if told is not None} for row in rows]
+    return [{kind: _with_maps(fields) for kind, fields in row.items() if fields is not None} for row in rows]
 
 
 def _with_pairs(row: _Rows) -> _Rows:
     """Return an action with its maps as Arrow takes them."""
-    [(kind, told)] = row.items()
+    [(kind, fields)] = row.items()
     made: _Rows = {
-        name: list(value.items()) if name in _MAPS and value is not None else value for name, value in told.items()
+        name: list(value.items()) if name in _MAPS and value is not None else value for name, value in fields.items()
     }
     if "format" in made:
         made["format"] = {**made["format"], "options": list(made["format"]["options"].items())}
     return {kind: made}
 
 
-def _with_maps(told: Mapping[str, Any]) -> _Rows:
+def _with_maps(fields: Mapping[str, Any]) -> _Rows:
     """Return what an action says, without what it does not say."""
-    made = {name: dict(value) if name in _MAPS else value for name, value in told.items() if value is not None}
+    made = {name: dict(value) if name in _MAPS else value for name, value in fields.items() if value is not None}
     if "format" in made:
         made["format"] = {**made["format"], "options": dict(made["format"]["options"] or ())}
     return made

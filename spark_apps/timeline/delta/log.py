@@ -105,7 +105,7 @@ def _field(name: str, stored: str, kind: str, nullable: bool, path: str, mapped:
 
 
 def _column_id(path: str) -> int:
-    """Return an id that a column keeps, whatever it is called later: it is drawn from its name in files."""
+    """Return an id that a column keeps, whatever its later names: it is a hash of its name in files."""
     return zlib.crc32(path.encode()) & 0x7FFFFFFF
 
 
@@ -115,10 +115,10 @@ def is_renamed(table: TableDefinition) -> bool:
 
 
 def metadata(table: TableDefinition, mapped: bool, retention_hours: int) -> dict[str, Any]:
-    """Return the action that tells of the columns.
+    """Return the action that describes the columns.
 
     :param mapped: columns are found by their names in files.
-    :raises CannotPublish: naming a column that cannot be told of.
+    :raises CannotPublish: naming a column that a Delta log cannot describe.
     """
     # A tombstone has nothing but the key, and readers look at the rows of a file before they leave some out.
     nullable = {f.name: f.nullable or f.name not in table.record_key for f in table.fields}
@@ -134,10 +134,10 @@ def metadata(table: TableDefinition, mapped: bool, retention_hours: int) -> dict
         configuration |= {"delta.columnMapping.mode": "name", "delta.columnMapping.maxColumnId": str(most)}
     if table.positions:
         configuration["delta.enableDeletionVectors"] = "true"
-    told = hashlib.sha256(table.table_id.encode()).digest()[:16]
+    digest = hashlib.sha256(table.table_id.encode()).digest()[:16]
     return {
         "metaData": {
-            "id": str(uuid.UUID(bytes=told, version=4)),
+            "id": str(uuid.UUID(bytes=digest, version=4)),
             "format": {"provider": "parquet", "options": {}},
             "schemaString": _encode({"type": "struct", "fields": fields}).decode(),
             "partitionColumns": list(table.partition_by),
@@ -163,8 +163,8 @@ def protocol(table: TableDefinition, mapped: bool) -> dict[str, Any]:
 
 # --- files ------------------------------------------------------------------------------------------------------------
 
-_MOST_TEXT = 128
-"""Of longer texts there is no minimum and maximum."""
+_MAX_TEXT = 128
+"""Characters of a text that can be a minimum or maximum."""
 
 
 def path_of(key: str) -> str:
@@ -200,19 +200,19 @@ def statistics(footer: Any, table: TableDefinition, exact: bool) -> str:
             least[name] = low
         if high is not None:
             most[name] = high
-    told = {"numRecords": footer.num_rows, "minValues": least, "maxValues": most, "nullCount": nulls}
-    return _encode(told if exact else {**told, "tightBounds": False}).decode()
+    found = {"numRecords": footer.num_rows, "minValues": least, "maxValues": most, "nullCount": nulls}
+    return _encode(found if exact else {**found, "tightBounds": False}).decode()
 
 
 def _bound(value: Any, kind: str, upper: bool) -> Any:
     """Return a bound in the form of the log; ``None`` where it has none that all readers take alike.
 
-    Of floating point numbers nothing is told, for the footer leaves NaN out, which some take for the largest.
+    Floating point numbers have none, for the footer leaves NaN out, which some readers take for the largest.
     """
     if kind in ("timestamp", "timestamp_ntz"):
         if not isinstance(value, dt.datetime) or (value.tzinfo is None) != (kind == "timestamp_ntz"):
             return None
-        # Readers know milliseconds; a bound may lie outside, and never inside.
+        # Readers know milliseconds; a bound may be rounded outwards, never inwards.
         rest = dt.timedelta(microseconds=value.microsecond % 1000)
         try:
             moved = value - rest + dt.timedelta(milliseconds=1 if upper and rest else 0)
@@ -223,7 +223,7 @@ def _bound(value: Any, kind: str, upper: bool) -> Any:
     if kind == "date":
         return value.isoformat() if isinstance(value, dt.date) else None
     if kind == "string":
-        return value if isinstance(value, str) and len(value) <= _MOST_TEXT else None
+        return value if isinstance(value, str) and len(value) <= _MAX_TEXT else None
     if kind in ("tinyint", "smallint", "int", "bigint"):
         return value if isinstance(value, int) and not isinstance(value, bool) else None
     return value if isinstance(value, decimal.Decimal) and _DECIMAL.fullmatch(kind) else None
@@ -282,8 +282,7 @@ _DIGITS = "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ.-:+=^!
 
 def vector_name(path: str, above: Iterable[str]) -> uuid.UUID:
     """Return the name of the deletion vector of a file under others: the same whenever it is asked for."""
-    told = hashlib.sha256("\0".join([path, *above]).encode()).digest()[:16]
-    return uuid.UUID(bytes=told)
+    return uuid.UUID(bytes=hashlib.sha256("\0".join([path, *above]).encode()).digest()[:16])
 
 
 def vector_key(name: uuid.UUID) -> str:
@@ -398,8 +397,8 @@ class _Line(msgspec.Struct):
 
 def commit_info(origin: Origin, operation: str, timestamp: int, engine: str) -> dict[str, Any]:
     """Return the line by which a commit is known as ours; it comes first."""
-    told = {"timestamp": timestamp, "operation": operation, "operationParameters": {}, "engineInfo": engine}
-    return {"commitInfo": {**told, FENCE: origin}}
+    info = {"timestamp": timestamp, "operation": operation, "operationParameters": {}, "engineInfo": engine}
+    return {"commitInfo": {**info, FENCE: origin}}
 
 
 def origin_of(beginning: bytes) -> Origin | None:

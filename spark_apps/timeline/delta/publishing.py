@@ -3,7 +3,7 @@
 A commit that changes rows or columns is followed by one of the Delta log. It names the version that it shows, so what
 a process left undone between the two is seen, and done, by whoever commits next; and since its number is taken by
 creating a file that must not exist, each version is published once and in order. What other readers would merge wrongly
-is not published: of file groups with deltas only those whose positions tell which rows count, as deletion vectors.
+is not published: of file groups with deltas only those whose positions say which rows count, as deletion vectors.
 Until the table has such a state again, the last one stays published.
 
 A log that another writer has a commit in is left as it is.
@@ -47,6 +47,7 @@ from spark_apps.timeline.files import (
     merge_order,
     positions_path,
 )
+from spark_apps.timeline.limits import MAX_DELTA_HEAD_BYTES, MAX_DELTA_ROWS
 from spark_apps.timeline.log import Timeline, seconds_of
 from spark_apps.timeline.model import (
     DATA_TREE,
@@ -70,24 +71,22 @@ PROPERTY = "publish"
 """Property of a table: the formats that it is published in, separated by commas."""
 
 RETENTION = "publish.retention_hours"
-"""Property: for so long files stay that a published version, replaced since, names."""
+"""Property: hours that files of a published version stay after another has replaced it."""
 
 RETENTION_HOURS = 168
 FORMATS = ("delta",)
 
 _ENGINE = f"airflow-provider-index/{__version__}"
 _NUMBERED = re.compile(r"(\d{20})\.")
-_BEGINNING = 64 * 1024
-_MOST_HEAD = 10_000
+_MAX_COMMITS_BACK = 10_000
+"""Commits of the Delta log that are read, newest first, for the one that was the newest when the retention began."""
 _AT_ONCE = 8
 _TRIES = 20
-_MOST_SINCE = 100
-"""Of so many later commits at most each is read."""
-_MOST_LOOKED_AT = 256
-"""Of so many new files at most the footers are read to say why a version is not published."""
+_MAX_COMMITS_SINCE = 100
+"""Commits since the published version that are read one by one; if there are more, the two states are compared."""
+_MAX_FOOTERS = 256
+"""Footers of new files that are read to say why a version is not published."""
 _WILL_BE = "The next commit of rows publishes it, and so does IndexedTable.publish()."
-_MOST_DELTA_ROWS = 20_000_000
-"""Of file groups with more rows in deltas their keys are not compared here."""
 
 
 @dataclass(frozen=True)
@@ -147,7 +146,7 @@ class _Shown:
 def check_formats(formats: Sequence[str] | None) -> dict[str, str]:
     """Return the properties of a table that is published in these formats.
 
-    :raises InvalidInput: for a format that is not written here, with the reason.
+    :raises InvalidInput: for a format that a table cannot be published in, with the reason.
     """
     if isinstance(formats, str):
         raise InvalidInput(f"publish is the text {formats!r}.", hint=f"Give a list: [{formats!r}].")
@@ -187,7 +186,7 @@ def retention_hours(table: TableDefinition) -> int:
 
 
 def follow(timeline: Timeline, commit: Commit, before: State | None = None) -> None:
-    """Publish what was just committed. It stands whatever comes of this, so a failure is told and left to the next.
+    """Publish what was just committed. The commit is valid in any case, so a failure is logged and left to the next.
 
     :param before: the state before that commit, if it is at hand.
     """
@@ -226,9 +225,9 @@ def publish(timeline: Timeline, known: State | None = None) -> Published:
             log_version, origin = newest
             if origin.version >= head.version:
                 return Published("delta", origin.version, log_version, 0)
-            if head.version - origin.version > _MOST_SINCE and (why := _why_not(timeline, origin, head)):
+            if head.version - origin.version > _MAX_COMMITS_SINCE and (why := _why_not(timeline, origin, head)):
                 # Who committed those between has looked at each; reading them all would make commits slow.
-                return _told(timeline, origin, log_version, head, why)
+                return _progress(timeline, origin, log_version, head, why)
             then = _state_at(timeline, origin.version, known)
             steps = _later(timeline, then)
         behind, why, raced, rows = 0, "", False, False
@@ -243,9 +242,9 @@ def publish(timeline: Timeline, known: State | None = None) -> Published:
                 continue  # its files may be gone; a later version has what became of them
             try:
                 was = origin is not None and origin.mapped
-                told = Origin(timeline.identity, state.version, _is_mapped(state) or (was and _same_table(then, state)))
+                made = Origin(timeline.identity, state.version, _is_mapped(state) or (was and _same_table(then, state)))
                 before, after = _shown(then, touched.groups), _shown(state, touched.groups)
-                body = _body(timeline.store, before, was, after, told, state, commit, rows)
+                body = _body(timeline.store, before, was, after, made, state, commit, rows)
             except CannotPublish as error:
                 why = error.message
                 continue
@@ -257,11 +256,13 @@ def publish(timeline: Timeline, known: State | None = None) -> Published:
             if write_once(timeline.store, delta_log.commit_key(log_version + 1), body, timeline.sleep) != body:
                 raced = True  # another process was first; what it published is looked at anew
                 break
-            log_version, origin, then = log_version + 1, told, state
-            _checkpoint(timeline, state, log_version)
+            log_version, origin, then = log_version + 1, made, state
+            removed_since = _removals_kept_from(timeline, state.definition)
+            delta_checkpoints.write_if_due(timeline.store, log_version, removed_since)
             behind, why, rows, touched = 0, "", False, _Touched()
         if not raced:
-            return Published("delta", None if origin is None else origin.version, _known(log_version), behind, why)
+            number = log_version if log_version >= 0 else None
+            return Published("delta", None if origin is None else origin.version, number, behind, why)
     raise ConcurrentWrite(f"{_TRIES} others were first to publish {timeline.store.uri}.", hint="Try again.")
 
 
@@ -279,10 +280,6 @@ def _with_head_at_the_end(
         waiting = step
     if waiting is not None:
         yield (head.copy(), waiting[1]) if waiting[0].version < head.expired_below else waiting
-
-
-def _checkpoint(timeline: Timeline, state: State, log_version: int) -> None:
-    delta_checkpoints.write_if_due(timeline.store, log_version, _removals_kept_from(timeline, state.definition))
 
 
 def _removals_kept_from(timeline: Timeline, table: TableDefinition | None) -> int:
@@ -303,7 +300,7 @@ def published(timeline: Timeline) -> Published | None:
     head = timeline.head
     if newest is None:
         return Published("delta", None, None, 0, _why_not(timeline, None, head) or _WILL_BE)
-    return _told(timeline, newest[1], newest[0], head)
+    return _progress(timeline, newest[1], newest[0], head)
 
 
 def facts(timeline: Timeline) -> list[tuple[str, str]]:
@@ -312,9 +309,10 @@ def facts(timeline: Timeline) -> list[tuple[str, str]]:
     return [] if shown is None else [(f"published as {shown.format}", shown.text)]
 
 
-def _told(timeline: Timeline, origin: Origin, log_version: int, head: State, why: str = "") -> Published:
+def _progress(timeline: Timeline, origin: Origin, log_version: int, head: State, why: str = "") -> Published:
+    """Return how far a table is published, whose newest published version is ``origin``."""
     behind = max(head.version - origin.version, 0)
-    if behind <= _MOST_SINCE:
+    if behind <= _MAX_COMMITS_SINCE:
         behind = sum(map(_concerns, timeline.commits(origin.version, head.version)))
     elif _holds_the_same(timeline.rebuild(origin.version), head):
         behind = 0
@@ -331,7 +329,7 @@ def _holds_the_same(one: State, other: State) -> bool:
 def _why_not(timeline: Timeline, origin: Origin | None, head: State) -> str:
     """Return why a version cannot be published; empty if it can.
 
-    All is looked at that would be written, up to the footers of a number of files. Nothing is written.
+    All is checked that would be written, the footers of new files up to a number. Nothing is written.
 
     :param origin: of what is published.
     """
@@ -345,7 +343,7 @@ def _why_not(timeline: Timeline, origin: Origin | None, head: State) -> str:
         same_types = before.definition is not None and _types(before.definition) == _types(table)
         known = {file.path for file in before.files(DATA_TREE)} if same_types else set()
         new = [entry for path, entry in shown.entries.items() if path not in known]
-        _in_threads(lambda entry: _statistics(store, entry.file, table, exact=True), new[-_MOST_LOOKED_AT:])
+        _in_threads(lambda entry: _statistics(store, entry.file, table, exact=True), new[-_MAX_FOOTERS:])
     except CannotPublish as error:
         return error.message
     except StorageError as error:
@@ -411,7 +409,7 @@ def needed_versions(timeline: Timeline, *, newest_only: bool = False) -> tuple[i
         if newest is None or newest_only:
             return None if newest is None else (newest[1].version, newest[1].version)
         (number, origin), last = newest, newest[1].version
-        for earlier in range(number, max(number - _MOST_HEAD, -1), -1):
+        for earlier in range(number, max(number - _MAX_COMMITS_BACK, -1), -1):
             found = _read_origin(timeline.store, earlier)
             if found is None:
                 break
@@ -448,10 +446,6 @@ def _check_asked(timeline: Timeline, head: State) -> None:
         )
 
 
-def _known(number: int) -> int | None:
-    return number if number >= 0 else None
-
-
 # --- the log there is -------------------------------------------------------------------------------------------------
 
 
@@ -485,7 +479,7 @@ def _read_origin(store: ObjectStore, number: int) -> tuple[Origin, float] | None
     info = store.head(key)
     if info is None:
         return None
-    origin = delta_log.origin_of(store.get_range(key, 0, min(info.size, _BEGINNING)))
+    origin = delta_log.origin_of(store.get_range(key, 0, min(info.size, MAX_DELTA_HEAD_BYTES)))
     return None if origin is None else (origin, info.modified.timestamp())
 
 
@@ -496,7 +490,7 @@ def _state_at(timeline: Timeline, version: int, known: State | None) -> State:
     """Return the state of a version, or a known one that differs from it in nothing that is published."""
     if known is not None and known.version >= version:
         since = timeline.commits(version, known.version)
-        if known.version - version <= _MOST_SINCE and not any(map(_concerns, since)):
+        if known.version - version <= _MAX_COMMITS_SINCE and not any(map(_concerns, since)):
             return known
     return timeline.rebuild(version)
 
@@ -568,7 +562,7 @@ def _shown(state: State, only: Collection[GroupKey] | None = None) -> _Shown:
     empty = [path for path in sorted(live) if "" in values.get(path, {}).values()]
     if empty:
         raise CannotPublish(
-            f"The partition {empty[0]!r} has an empty text as its value, which a Delta log cannot tell from null."
+            f"The partition {empty[0]!r} has an empty text as its value, which in a Delta log would be null."
         )
     _check_days(table, values)
     return _Shown(table, entries, values)
@@ -597,14 +591,14 @@ def _entries(table: TableDefinition, partition: str, group: str, files: Sequence
     ):
         return [_Entry(file) for file in files]
     bottom, deltas = files[0], files[1:]
-    told = [Positions.of(file) for file in deltas]
+    known = [Positions.of(file) for file in deltas]
     if (
         table.positions
         and len(lowest_files(files)) == 1
         and bottom.lineage
         and not bottom.tombstones
-        and all(positions is not None and positions.over == bottom.lineage for positions in told)
-        and sum(file.rows for file in deltas) <= _MOST_DELTA_ROWS
+        and all(positions is not None and positions.over == bottom.lineage for positions in known)
+        and sum(file.rows for file in deltas) <= MAX_DELTA_ROWS
     ):
         return [_Entry(file, tuple(files[number + 1 :])) for number, file in enumerate(files)]
     where = f"file group {group!r}" + (f" of {partition!r}" if partition else "")
@@ -619,7 +613,7 @@ def _body(
     before: _Shown,
     was_mapped: bool,
     after: _Shown,
-    told: Origin,
+    origin: Origin,
     state: State,
     commit: Commit | None,
     rows: bool,
@@ -627,18 +621,19 @@ def _body(
     """Return the commit that leads from what is published to another version.
 
     :param was_mapped: columns are found by their names in files in what is published.
-    :param rows: rows may have changed since; else they only lie in other files.
-    :raises CannotPublish: if files cannot be told of.
+    :param origin: of the version that is published by it, ``state``; ``after``: what is shown of that.
+    :param rows: rows may have changed since; else they are only in other files.
+    :raises CannotPublish: if a Delta log cannot describe the files.
     """
     at = int(seconds_of(state.instant) * 1000)
     operation = "CREATE TABLE" if before.table is None else "WRITE" if commit is None else commit.operation.upper()
     actions: list[dict[str, Any]] = [
-        delta_log.commit_info(told, operation, at, _ENGINE),
+        delta_log.commit_info(origin, operation, at, _ENGINE),
         {"txn": {"appId": delta_log.APP_ID, "version": state.version, "lastUpdated": at}},
     ]
     table = after.table
     assert table is not None
-    mapped, hours = told.mapped, retention_hours(table)
+    mapped, hours = origin.mapped, retention_hours(table)
     described = [delta_log.protocol(table, mapped), delta_log.metadata(table, mapped, hours)]
     known: list[dict[str, Any]] = []
     if before.table is not None:
@@ -693,7 +688,7 @@ def _add(
     rows: bool,
 ) -> dict[str, Any]:
     file = entry.file
-    told = {
+    added = {
         "path": delta_log.path_of(file.path),
         "partitionValues": shown.partitions.get(file.partition, {}),
         "size": file.bytes,
@@ -701,12 +696,12 @@ def _add(
         "dataChange": rows,
         "stats": _statistics(store, file, table, exact=vector is None),
     }
-    return {"add": told if vector is None else {**told, "deletionVector": vector}}
+    return {"add": added if vector is None else {**added, "deletionVector": vector}}
 
 
 def _remove(entry: _Entry, vector: dict[str, Any] | None, shown: _Shown, at: int, rows: bool) -> dict[str, Any]:
     file = entry.file
-    told = {
+    removed = {
         "path": delta_log.path_of(file.path),
         "deletionTimestamp": at,
         "dataChange": rows,
@@ -714,7 +709,7 @@ def _remove(entry: _Entry, vector: dict[str, Any] | None, shown: _Shown, at: int
         "partitionValues": shown.partitions.get(file.partition, {}),
         "size": file.bytes,
     }
-    return {"remove": told if vector is None else {**told, "deletionVector": vector}}
+    return {"remove": removed if vector is None else {**removed, "deletionVector": vector}}
 
 
 def _statistics(store: ObjectStore, file: DataFile, table: TableDefinition, *, exact: bool) -> str:
@@ -791,11 +786,11 @@ def _hidden(store: ObjectStore, table: TableDefinition, entry: _Entry) -> Any:
     """Return the numbers of the rows of a file that are tombstones, or that files above it replace, in order."""
     import numpy as np
 
-    told = [Positions.of(file) for file in entry.above]
-    if entry.above and all(positions is not None and positions.over == entry.file.lineage for positions in told):
+    known = [Positions.of(file) for file in entry.above]
+    if entry.above and all(positions is not None and positions.over == entry.file.lineage for positions in known):
         parts = [
             _marked(store, positions_path(file.path), positions.bytes, entry.file.rows)
-            for file, positions in zip(entry.above, told, strict=True)
+            for file, positions in zip(entry.above, known, strict=True)
             if positions is not None and positions.bytes
         ]
         return np.unique(np.concatenate(parts)) if parts else np.zeros(0, np.int64)
@@ -819,7 +814,7 @@ def _marked(store: ObjectStore, path: str, size: int, rows: int) -> Any:
 
 
 def _replaced(store: ObjectStore, table: TableDefinition, entry: _Entry) -> Any:
-    """Return the rows of a delta that are tombstones or whose keys stand in a later one."""
+    """Return the rows of a delta that are tombstones or whose keys are in a later one."""
     import numpy as np
     import pyarrow as pa
 

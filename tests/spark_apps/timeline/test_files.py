@@ -104,7 +104,7 @@ def test_a_checkpoint_of_a_state_gives_it_back(job: work.Job) -> None:
 def test_given_a_large_checkpoint_then_rows_read_from_it_as_it_stands_are_those_of_a_plain_set(
     job: work.Job, monkeypatch: pytest.MonkeyPatch, passes: int
 ) -> None:
-    for name, value in {"_MOST_UNPACKED": 10, "_BATCH_ROWS": 16, "_MOST_PASSES": passes}.items():
+    for name, value in {"MAX_UNPACKED_FILES": 10, "_BATCH_ROWS": 16, "_MAX_PASSES": passes}.items():
         monkeypatch.setattr(files, name, value)
     monkeypatch.setattr(log, "_FILES_A_ROW_GROUP", 50)
     state = job.timeline.refresh().copy()
@@ -152,7 +152,7 @@ def replace_files(state: State, held: FileSet) -> State:
 def test_given_a_large_checkpoint_with_a_row_that_cannot_be_when_read_then_refused_by_name(
     job: work.Job, monkeypatch: pytest.MonkeyPatch, wrong: dict[str, Any]
 ) -> None:
-    monkeypatch.setattr(files, "_MOST_UNPACKED", 10)
+    monkeypatch.setattr(files, "MAX_UNPACKED_FILES", 10)
     state = job.timeline.refresh().copy()
     for number in range(100):
         state.file_set.add(replace(file(number), sequence_number=0))

@@ -38,7 +38,7 @@ def test_a_table_of_format_1_is_read(checkpoint: bool, tmp_path: Path) -> None:
     assert head.windows.keys() == {11}
     assert head.windows[11].holder == "somebody"
     assert head.aborted == {"dead": [1]}
-    assert [txn for txn, (version, _) in head.committed.items() if not head.stands(version)] == ["over-b"]
+    assert [txn for txn, (version, _) in head.committed.items() if not head.is_in_effect(version)] == ["over-b"]
 
 
 def rows(store: Store, timeline: Timeline, version: int) -> dict[tuple[str, str], int]:

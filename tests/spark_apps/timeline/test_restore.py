@@ -33,7 +33,7 @@ def test_a_restore_can_be_restored(job: work.Job) -> None:
     restore(job.timeline, 2)
     head = job.timeline.refresh()
     assert table_of(job.store, head) == {(A, "0"): 2}
-    assert [head.stands(version) for version in range(5)] == [True, True, True, False, True]
+    assert [head.is_in_effect(version) for version in range(5)] == [True, True, True, False, True]
 
 
 def test_a_retry_finds_its_restore_though_the_version_has_been_expired_since(job: work.Job) -> None:

@@ -161,7 +161,7 @@ def test_the_number_of_a_withdrawn_attempt_is_not_used_by_who_chose_it_before(jo
 
 def test_a_committed_attempt_is_not_aborted(job: work.Job) -> None:
     upsert(job, "w", k0=1)
-    with pytest.raises(AlreadyCommitted, match=r"it is not aborted\. The commit stands"):
+    with pytest.raises(AlreadyCommitted, match=r"it is not aborted\. The commit is in effect"):
         abort(job.timeline, "w", 1)
 
 

@@ -81,7 +81,7 @@ def test_looking_for_a_table_makes_no_folder(tmp_path: Path) -> None:
 def test_a_table_among_the_files_of_another_is_refused_and_one_beside_it_is_made(tmp_path: Path, inside: str) -> None:
     create_table(Store(tmp_path / "a"), TABLE)
 
-    with pytest.raises(InvalidName, match=r"lies among the files of the table at .*/a, .*Nothing was changed"):
+    with pytest.raises(InvalidName, match=r"is among the files of the table at .*/a, .*Nothing was changed"):
         create_table(Store(tmp_path / "a" / inside), TABLE)
 
     create_table(Store(tmp_path / "b" / inside), TABLE)  # a folder of that name elsewhere is like any other

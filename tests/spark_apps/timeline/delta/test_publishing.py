@@ -480,8 +480,8 @@ def test_given_any_state_of_publishing_then_it_is_said_why_it_is_behind(
         assert (told.version, told.behind) == (3, 1), told
         assert "'n' is bigint, and int32 in files" in told.why and "data/insert" in told.why and ".parquet" in told.why
     # What concerns no rows changes nothing of it, also where nobody looks at each commit.
-    for limit in (publishing._MOST_SINCE, 0):
-        monkeypatch.setattr(publishing, "_MOST_SINCE", limit)
+    for limit in (publishing._MAX_COMMITS_SINCE, 0):
+        monkeypatch.setattr(publishing, "_MAX_COMMITS_SINCE", limit)
         cleaning.clean(table.log, retain_versions=1, retain_seconds=0)
         assert "'n' is bigint" in published(table.log).why and "'n' is bigint" in publish(table.log).why
     table.fold()
@@ -509,7 +509,7 @@ def test_given_any_state_of_publishing_then_it_is_said_why_it_is_behind(
 def test_given_commits_that_change_no_rows_then_however_many_they_are_nothing_is_behind(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(publishing, "_MOST_SINCE", 1)
+    monkeypatch.setattr(publishing, "_MAX_COMMITS_SINCE", 1)
     table = PlainRows(tmp_path, partitioned=False)
     for number in range(3):
         table.write("insert", None, [table.row(number, None, random.Random(16))])
