@@ -1,8 +1,8 @@
 """Hash functions that a user brings as a class, and their lookup by the name that a table persists.
 
 A class is offered under the entry point group :data:`GROUP` or allowed by its dotted path (:func:`allow`, or the
-environment variable :data:`ALLOWED`); a table that names one never makes its code load by itself. The built-in ones
-stand in :mod:`spark_apps.layout.hashing`, SQL expressions in :mod:`spark_apps.layout.hashing`.
+environment variable :data:`ALLOWED`); a table that names one never makes its code load by itself. The built-in ones and
+SQL expressions are in :mod:`spark_apps.layout.hashing`.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The bucket of a key, computed on the driver exactly as Spark computes it on the rows.
 
-A hash function reduces the values of the hash fields to a bucket below a count. Its twin for Spark stands in
+A hash function reduces the values of the hash fields to a bucket below a count. Its twin for Spark is in
 ``spark_apps.mergetree.buckets``; the two must agree for every value, for a row in the wrong bucket is a lost row.
 ``xxhash64`` and ``java`` are built in; a user's is a SQL expression, which only Spark computes, or a class.
 
@@ -31,6 +31,7 @@ from spark_apps.layout.hash_functions import FUNCTIONS, HashFunction
 from spark_apps.layout.partitions import canonical_string, value_of
 from spark_apps.layout.types import ColumnType, column_types, days, micros, normalize, parse_type, unscaled
 from spark_apps.storage.errors import InvalidInput, InvalidRule, InvalidSchema
+from spark_apps.timeline.limits import MAX_BUCKETS
 
 # --- buckets by ranges of the first field -----------------------------------------------------------------------------
 
@@ -38,15 +39,15 @@ from spark_apps.storage.errors import InvalidInput, InvalidRule, InvalidSchema
 RANGES = "ranges:"
 
 _RANGE_KINDS = ("string", "date", "timestamp", "timestamp_ntz", "decimal", "float", "double")
-_MOST_BOUNDS = 1_000
-"""So many ranges at most: each is a comparison in the code that Spark makes."""
+_MAX_BOUNDS = 1_000
+"""Ranges of a function: each is a comparison in the code that Spark makes."""
 
-_LONGEST_BOUNDS = 64
-"""A bound need not be a value: so many characters of a long one tell ranges apart as well."""
+_MAX_BOUND_LENGTH = 64
+"""Characters of a bound, which need not be a value: more would hardly divide the rows better."""
 
 
 def can_bound(column: ColumnType) -> bool:
-    """Test whether values of a type can be told apart by ranges."""
+    """Test whether values of a type can be divided by ranges."""
     return column.is_integer or column.kind in _RANGE_KINDS
 
 
@@ -64,7 +65,7 @@ def _bounds(function: str, column: ColumnType) -> tuple[Any, ...]:
         if not function.startswith(RANGES):
             raise ValueError(function)
         bounds = tuple(value_of(text, column) for text in json.loads(function.removeprefix(RANGES)))
-        fits = len(bounds) < _MOST_BOUNDS and all(one is not None and one == one for one in bounds)
+        fits = len(bounds) < _MAX_BOUNDS and all(one is not None and one == one for one in bounds)
         fits = fits and all(one < other for one, other in pairwise(bounds))
     except (ValueError, TypeError, AttributeError, RecursionError) as error:
         raise _unreadable_bounds(function, column) from error
@@ -86,13 +87,13 @@ def between_bounds(values: Collection[Any], column: ColumnType, count: int) -> s
     :param values: a random sample of them; nulls do not count.
     :param count: buckets. Fewer are used where values repeat a great deal, and never more than 1,000.
     """
-    count = min(count, _MOST_BOUNDS)
+    count = min(count, _MAX_BOUNDS)
     known = [value for value in (normalize(each, column) for each in values) if value is not None]
     # NaN is above all numbers, and so in the last range, whose end is no bound.
     numbers = sorted(value for value in known if value == value)
     places = (number * len(known) // count for number in range(1, count))
     cuts = [numbers[place] for place in places if place < len(numbers)]
-    bounds = sorted({cut[:_LONGEST_BOUNDS] if isinstance(cut, str) else cut for cut in cuts})
+    bounds = sorted({cut[:_MAX_BOUND_LENGTH] if isinstance(cut, str) else cut for cut in cuts})
     return RANGES + json.dumps([canonical_string(bound, column) for bound in bounds])
 
 
@@ -151,7 +152,7 @@ def check_sql_hash(function: str, fields: Mapping[str, str]) -> None:
     known = {name.lower() for name in fields}
     unknown = [name for name in columns if name.lower() not in known]
     if unknown:
-        raise _refused_sql(function, f"{unknown[0]!r} is not a hash field ({', '.join(fields)}), nor known here")
+        raise _refused_sql(function, f"{unknown[0]!r} is not a hash field ({', '.join(fields)}), nor an allowed word")
     if not columns:
         raise _refused_sql(function, "it names no hash field (a name that is a word of SQL too needs backquotes)")
 
@@ -198,7 +199,6 @@ def _refused_sql(function: str, reason: str) -> InvalidRule:
 # --- hashing on the driver --------------------------------------------------------------------------------------------
 
 
-MAX_BUCKETS = 100_000
 DEFAULT_HASH = "xxhash64"
 SPARK_BUCKETS = "murmur3"
 """The hash by which Spark itself deals rows when it shuffles them, and finds them in its buckets; of indexes only."""
@@ -479,7 +479,7 @@ _AS_LONG = {"bigint", "timestamp", "timestamp_ntz"}
 
 
 def buckets_of_columns(columns: Sequence[Any], kinds: Sequence[ColumnType], count: int) -> Any:
-    """Return the ``xxhash64`` bucket of each row as a numpy array; ``None`` for a type not hashed here.
+    """Return the ``xxhash64`` bucket of each row as a numpy array; ``None`` for a type that it cannot hash.
 
     :param columns: Arrow arrays, one a hash field, of the types in which
         :func:`spark_apps.indexes.keyed.matching.normalize_column` gives them. A null leaves the hash as it is.
@@ -561,8 +561,7 @@ def _mix_in(hashed: Any, values: Any, kind: str) -> None:
 def by_length(values: Any) -> dict[int, tuple[Any, Any]]:
     """Return the values of an Arrow array of strings or binaries without nulls by length in bytes.
 
-    Each length has those values as a numpy array of ``S…``, and their positions. Values of no length stand as one zero
-    byte each.
+    Each length has those values as a numpy array of ``S…``, and their positions. Empty values are one zero byte each.
     """
     import numpy as np
 

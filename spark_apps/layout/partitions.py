@@ -166,9 +166,9 @@ def canonical_string(value: Any, column: ColumnType) -> str | None:
 
 
 def value_of(text: str, column: ColumnType, name: str = "") -> Any:
-    """Return the value that a canonical string stands for.
+    """Return the value whose canonical string is given.
 
-    :raises InvalidInput: if it stands for none, naming the column.
+    :raises InvalidInput: if it is that of none, naming the column.
     """
     try:
         return normalize(_parse(text, column), column)
@@ -206,7 +206,7 @@ def _java_float(value: float, kind: str) -> str:
     sign, digits, exponent = decimal.Decimal(_shortest(value, kind)).normalize().as_tuple()
     assert isinstance(exponent, int)  # finite, so never one of the special letters
     text = "".join(map(str, digits))
-    point = len(text) + exponent  # where the point stands, counted from the first digit
+    point = len(text) + exponent  # the place of the point, counted from the first digit
     minus = "-" if sign else ""
     if value == 0:
         return "0.0"

@@ -1,7 +1,7 @@
 """Code that a table names and that a user may bring: looked up by its name, never loaded because a table names it.
 
-A name stands for what this package brings, what an installed package offers under an entry point group, what was
-registered in this process, or a class whose dotted path this process was set to allow.
+A name is that of a plugin which this package brings, which an installed package offers under an entry point group, or
+which was registered in this process; or it is the dotted path of a class that this process was set to allow.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class Plugins(Generic[T]):
     :param variable: environment variable with dotted paths of classes, separated by commas, that may be loaded.
     :param built_in: name -> the plugin, or where its class is found: ``module:Class``, loaded at first use.
     :param allower: dotted path of the function that calls :meth:`allow`, for the error.
-    :param reserved: names that stand for something else already; listed among the known ones in errors.
+    :param reserved: names that mean something else already; listed among the known ones in errors.
     :param error: the class of the errors.
     """
 
@@ -61,7 +61,7 @@ class Plugins(Generic[T]):
         self._allowed.update(classes)
 
     def others(self) -> list[str]:
-        """Return the names that stand for plugins which this package does not bring."""
+        """Return the names of the plugins that this package does not bring."""
         offered = {point.name for point in entry_points(group=self.group)}
         return sorted({*self._loaded, *offered, *self._allowed, *self._listed()} - self._built_in.keys())
 

@@ -42,7 +42,7 @@ class RuleEngine(ABC):
 
     @abstractmethod
     def compile(self, expression: str) -> Matcher:
-        """Return the test of partition paths that an expression stands for.
+        """Return the test of partition paths that an expression describes.
 
         Paths are escaped as Hive does: ``dt=2024-11-11/r=x``.
 
@@ -124,7 +124,7 @@ class _Bound:
     value: dt.datetime | decimal.Decimal | str
 
     def matches(self, text: str | None) -> bool:
-        """Test whether a partition column's value, as its text in the path, lies on the right side."""
+        """Test whether a partition column's value, as its text in the path, is on the right side of the bound."""
         value = None if text is None else self._like_bound(text)
         return value is not None and _SIGNS[self.sign](value, self.value)
 
@@ -151,8 +151,8 @@ class RangeEngine(RuleEngine):
 
     Comparisons (``< <= > >= =``) joined by ``and``; a column with a bound on either side, or on both. A date or
     timestamp is written bare (``2024-11-01``, ``2024-11-01 08:30``; timestamps of a path are UTC), so is a number; text
-    stands in single quotes, one inside doubled. A value that is null, or cannot be read as the bound's type, does not
-    match. A text column may hold dates or numbers. Names of columns are case-insensitive; backquotes allow any name.
+    in single quotes, one inside doubled. A value that is null, or cannot be read as the bound's type, does not match. A
+    text column may hold dates or numbers. Names of columns are case-insensitive; backquotes allow any name.
     """
 
     def compile(self, expression: str) -> Matcher:
@@ -315,7 +315,7 @@ class BucketRules:
     :param default: the count of a partition that no rule matches.
     :raises InvalidRule: for an unknown engine, an expression that it refuses, or a count that is none.
 
-    In the string form the *last* comma of a rule stands before its count, so ``\\d{1,2},8`` needs no escape.
+    In the string form the *last* comma of a rule is the one before its count, so ``\\d{1,2},8`` needs no escape.
     Rules are separated by semicolons. ``\\;`` and ``\\,`` are a semicolon and a comma of the expression, in the pairs
     too; any other backslash reaches the engine as it is, together with the character after it (``\\\\;`` is a
     backslash pair and then the end of the rule). Blanks before an expression and around a count do not count, and
@@ -420,7 +420,7 @@ class HashingConfig:
     def from_json(cls, text: str | bytes) -> HashingConfig:
         """Read such a file.
 
-        :raises InvalidRule: if it is not one, or holds a rule that cannot be used here.
+        :raises InvalidRule: if it is not one, or holds a rule that this process cannot use.
         """
         return cls.of(hashing_config.read_config(text))
 
@@ -428,7 +428,7 @@ class HashingConfig:
     def of(cls, entries: Iterable[ConfigEntry]) -> HashingConfig:
         """Return the config of the entries that the log holds.
 
-        :raises InvalidRule: if an engine is not known here.
+        :raises InvalidRule: if an engine is not known in this process.
         """
         return cls(tuple((e.instant, BucketRules(e.rule, e.expressions or "", e.default)) for e in entries))
 
@@ -491,7 +491,7 @@ def _parse_rule(part: str, number: int) -> Rule:
     if not (count.removeprefix("-").isascii() and count.removeprefix("-").isdigit() and len(count) < 20):
         raise InvalidRule(
             f"Bucket rule {number}, {part!r}, ends with {count!r}, not with a bucket count.",
-            hint="After the last comma of a rule stands its count, as in \\d{4}-11-11,256.",
+            hint="Write the count after the last comma of a rule, as in \\d{4}-11-11,256.",
         )
     expression = _unescaped(expression)
     return Rule(expression, check_bucket_count(int(count), f"The count of bucket rule {number}, {part!r},"))

@@ -1,6 +1,6 @@
 """Spark's column types by name, and Python values brought into the one form that hashing and partition paths use.
 
-This module knows how a Python value stands for a value of a Spark type; it leaves to others what is then done with it.
+This module knows which Python value is which value of a Spark type; it leaves to others what is then done with it.
 """
 
 from __future__ import annotations
@@ -156,7 +156,7 @@ def build_type(
 
 
 def _split_at_commas(text: str) -> Iterator[str]:
-    """Yield the parts between commas that stand outside of brackets."""
+    """Yield the parts between commas that are outside of brackets."""
     depth = start = 0
     for index, char in enumerate(text):
         depth += (char in "<(") - (char in ">)")
@@ -176,7 +176,7 @@ def infer_type(value: object) -> ColumnType:
         if isinstance(value, python_type):
             return parse_type(name)
     raise InvalidInput(
-        f"The type of {value!r} cannot be told from the value alone.",
+        f"The value {value!r} alone does not determine its type.",
         hint="Give `types`, for instance types=['decimal(10,2)'].",
     )
 

@@ -14,9 +14,10 @@ from hypothesis import strategies as st
 
 from spark_apps.layout import hash_functions, hashing
 from spark_apps.layout.hash_functions import HashFunction
-from spark_apps.layout.hashing import MAX_BUCKETS, bucket_id, check_hash, on_driver, spark_xxhash64
+from spark_apps.layout.hashing import bucket_id, check_hash, on_driver, spark_xxhash64
 from spark_apps.layout.types import parse_type
 from spark_apps.storage.errors import InvalidInput, InvalidRule, InvalidSchema
+from spark_apps.timeline.limits import MAX_BUCKETS
 
 
 def java_list_hash(strings: list[str | None]) -> int:

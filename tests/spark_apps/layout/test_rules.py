@@ -12,9 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from spark_apps.layout import rules
-from spark_apps.layout.hashing import MAX_BUCKETS
 from spark_apps.layout.rules import BucketRules, HashingConfig, parse_expressions, render_expressions
 from spark_apps.storage.errors import InvalidRule
+from spark_apps.timeline.limits import MAX_BUCKETS
 
 # The demo of the partition-level bucket index document.
 FESTIVALS = r"\d{4}-(06-(01|17|18)|11-(01|10|11)),256"
