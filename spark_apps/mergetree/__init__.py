@@ -4,7 +4,7 @@ import sys
 
 from spark_apps.storage.supported import check_spark_release
 
-# Whatever works with Spark is told that it cannot before it does anything: here, or where pyspark is first imported
+# An unsupported Spark is refused before anything is done with it: at this import, or where pyspark is first imported
 # (pyspark_names). What reads without Spark imports no pyspark.
 if "pyspark" in sys.modules:
     check_spark_release(sys.modules["pyspark"].__version__)

@@ -1,4 +1,4 @@
-"""Rows by block: in which block of its file each row lies, and the rows of chosen blocks alone.
+"""Rows by block: in which block of its file each row is, and the rows of chosen blocks alone.
 
 The first is Spark's own reading, by the row index that it gives of each row; the second goes through Arrow, file by
 file and block by block, for Spark reads whole files only.
@@ -28,6 +28,7 @@ from spark_apps.mergetree.external_files import (
     quoted_uri,
 )
 from spark_apps.mergetree.integrity import check_intact
+from spark_apps.mergetree.limits import MAX_MEASURED_FILES
 from spark_apps.mergetree.read import read_files
 from spark_apps.mergetree.reader_settings import case_sensitive
 from spark_apps.mergetree.schema import column
@@ -48,7 +49,7 @@ _SPARK_VERSION = b"org.apache.spark.version"
 """Key of the version of Spark that wrote a file."""
 
 _FIRST_RECENT_YEAR = 1900
-"""From this year on no calendar or time zone rule that writers ever differed in changes a value."""
+"""The first year in which no calendar or time zone rule that writers ever differed in changes a value."""
 
 
 def block_format(snapshot: Snapshot, file: DataFile) -> BlockFormat | None:
@@ -74,7 +75,7 @@ class BlockFile:
     """The blocks of one file.
 
     :param address: as :func:`~spark_apps.storage.store.open_by_address` takes it.
-    :param rows: of each block, in their order; empty for ORC, whose footers do not tell them.
+    :param rows: of each block, in their order; empty for ORC, whose footers do not say how many they are.
     :param parsed: the Parquet metadata, or the ORC file, as pyarrow gives it; ``schema``: its Arrow schema.
     """
 
@@ -123,7 +124,7 @@ class BlockFile:
         return None if leaf is None else column_chunk(self.parsed, block, leaf).statistics
 
     def exact(self, columns: Mapping[str, str]) -> bool:
-        """Tell whether Arrow reads these columns (name -> Spark type) as Spark does."""
+        """Test whether Arrow reads these columns (name -> Spark type) as Spark does."""
         if self.format == "orc" and all(name.startswith("_col") for name in self.schema.names):
             return False  # columns without names, which Spark takes by their places
         try:
@@ -156,7 +157,7 @@ class BlockFile:
             return "days and times of ORC files are of the calendar and the zone of their writer"
         if parse_type(text).kind == "other":
             legacy = self._is_of_old_calendar((3, 1)) if rebase == "CORRECTED" else True
-            return "it holds days or times whose calendar the file does not tell" if legacy else None
+            return "it holds days or times whose calendar the file does not name" if legacy else None
         return self._other_moments(held, parse_type(text))
 
     def _other_moments(self, held: str, kind: ColumnType) -> str | None:
@@ -173,7 +174,7 @@ class BlockFile:
         return None
 
     def _is_of_old_calendar(self, since: tuple[int, int], int96: bool = False) -> bool:
-        """Tell whether the file says that its days and times are of the calendar that Spark used before version 3."""
+        """Test whether the file says that its days and times are of the calendar that Spark used before version 3."""
         key_values = self.parsed.metadata or {}
         if _SPARK_VERSION not in key_values:
             return False
@@ -181,12 +182,12 @@ class BlockFile:
         return legacy in key_values or not _at_least(key_values[_SPARK_VERSION].decode("ascii", "replace"), since)
 
     @property
-    def tells_calendar(self) -> bool:
+    def names_calendar(self) -> bool:
         """True if Spark wrote the file, and so says of which calendar its days and times are."""
         return _SPARK_VERSION in (self.parsed.metadata or {})
 
     def is_exact_by_schema(self, columns: Mapping[str, str]) -> bool:
-        """Tell whether these columns, if they are :meth:`exact`, are so in all files with this schema and key-values.
+        """Test whether these columns, if they are :meth:`exact`, are so in all files with this schema and key-values.
 
         Else the statistics of a Parquet file decide.
         """
@@ -206,7 +207,7 @@ class BlockFile:
         return self.format == "parquet" and self._has_same_moments(name, kind)
 
     def _has_same_moments(self, name: str, kind: ColumnType) -> bool:
-        """Tell whether a date or timestamp needs no conversion between calendars or zones."""
+        """Test whether a date or timestamp needs no conversion between calendars or zones."""
         if name not in self._flat_columns:
             return False
         int96 = self.parsed.schema.column(self._flat_columns[name]).physical_type == "INT96"
@@ -224,8 +225,7 @@ class BlockFile:
 
 
 _SAMPLED = 3
-"""Of so many files, the largest, footers tell how their bytes are divided between columns."""
-_MOST_REMEMBERED = 20_000
+"""Files, the largest, whose footers are read for how their bytes are divided between columns."""
 
 _COLUMN_BYTES: dict[tuple[str, str, int, int], Mapping[str, int]] = {}
 """The bytes of each column, by its name in lower case, of files whose footers were read."""
@@ -239,7 +239,7 @@ def stored_share(
     By the footers of the largest, which are read once.
 
     :param columns: as they are called in the files. :param own: they are files of an index.
-    :return: ``None`` where footers do not tell.
+    :return: ``None`` where footers do not say.
     """
     wanted = {name.lower() for name in columns}
     sample = nlargest(_SAMPLED, files, key=lambda file: (file.bytes, file.path))
@@ -261,7 +261,7 @@ def note_column_bytes(snapshot: Snapshot, footer: BlockFile) -> None:
     """Remember how the bytes of a Parquet file are divided between its columns."""
     if footer.format != "parquet":
         return
-    if len(_COLUMN_BYTES) >= _MOST_REMEMBERED:
+    if len(_COLUMN_BYTES) >= MAX_MEASURED_FILES:
         _COLUMN_BYTES.clear()
     _COLUMN_BYTES[_key(snapshot, footer.file)] = column_bytes(footer.parsed)
 
@@ -350,7 +350,7 @@ class OpenedStripes:
         """Return columns of a stripe as an Arrow table; stripes are always read as a whole."""
         import pyarrow as pa
 
-        # Without a column it would not tell how many rows there are.
+        # Without a column the number of rows would not be known.
         read = self.orc.read_stripe(stripe, columns=list(columns) or self.schema.names[:1])
         return pa.Table.from_batches([read]) if isinstance(read, pa.RecordBatch) else read
 
@@ -360,9 +360,9 @@ def open_blocks(
 ) -> OpenedFile | OpenedStripes:
     """Open a Parquet or ORC file, of which only what is read is fetched.
 
-    :param etag: of a file that its owner may replace: what lies in which block is known of that very file.
+    :param etag: of a file that its owner may replace: what is in which block is known of that very file.
     :param more: of a Parquet file, as :func:`~spark_apps.storage.parquet.listed.open_address` takes it.
-    :raises OSError: here or while it is read.
+    :raises OSError: from this call, or while the file is read.
     """
     if form == "orc":
         return OpenedStripes(open_by_address(address, size, options, etag))
@@ -380,7 +380,7 @@ def match_column_name(names: Sequence[str], name: str) -> str | None:
 
 
 def _converts(stored: Any, kind: ColumnType) -> bool:
-    """Tell whether every value of a stored type becomes the value that Spark reads."""
+    """Test whether every value of a stored type becomes the value that Spark reads."""
     import pyarrow.types as pat
 
     if kind.is_integer:
@@ -395,7 +395,7 @@ def _converts(stored: Any, kind: ColumnType) -> bool:
 
 
 def _is_converted(stored: Any, text: str) -> bool:
-    """Tell whether Arrow casts every value of a stored type to the value that Spark reads as a type, or fails at it."""
+    """Test whether Arrow casts every value of a stored type to the value that Spark reads as a type, or fails at it."""
     import pyarrow.types as pat
 
     while isinstance(stored, pa_extension()):
@@ -413,7 +413,7 @@ def _is_converted(stored: Any, text: str) -> bool:
 
 
 def _is_nested_alike(stored: Any, wanted: Any) -> bool:
-    """Tell whether a list, map or struct is cast part by part; the fields of a struct are found by their names."""
+    """Test whether a list, map or struct is cast part by part; the fields of a struct are found by their names."""
     import pyarrow.types as pat
 
     def part(one: Any, other: Any) -> bool:
@@ -441,7 +441,7 @@ def _is_nested_alike(stored: Any, wanted: Any) -> bool:
 
 
 def _is_cast(stored: Any, wanted: Any) -> bool:
-    """Tell whether Arrow casts values of one plain type to the values of another that Spark reads, or fails at one."""
+    """Test whether Arrow casts values of one plain type to the values of another that Spark reads, or fails at one."""
     import pyarrow as pa
     import pyarrow.types as pat
 
@@ -470,7 +470,7 @@ def pa_extension() -> Any:
 
 
 def is_of_one_calendar(column: Any) -> bool:
-    """Tell whether no calendar or time zone rule that writers ever differed in changes a day or time of a column."""
+    """Test whether no calendar or time zone rule that writers ever differed in changes a day or time of a column."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -504,7 +504,7 @@ def _is_recent(statistics: Any) -> bool:
 
 
 BLOCK = "__index_block"
-"""Column with the number of the block, within its file, that a row lies in."""
+"""Column with the number of a row's block within its file."""
 
 _URI = "__index_uri"
 _PATH = "__index_path"
@@ -527,7 +527,7 @@ class BlockRead:
         return self.footer.file
 
 
-# --- Rows with the block that they lie in -----------------------------------------------------------------------------
+# --- Rows with their block --------------------------------------------------------------------------------------------
 
 
 def located(
@@ -580,7 +580,7 @@ def _by_position(snapshot: Snapshot, tree: Tree, footers: Sequence[BlockFile], c
         for footer in footers
     ]
     table = inline(snapshot.spark, block_starts, f"{_URI} string, {LINEAGE} bigint, {_STARTS} array<bigint>")
-    # One row per block: a row of data lies in the block that begins last before it.
+    # One row per block: a row of data is in the block that begins last before it.
     table = table.select(_URI, LINEAGE, _STARTS, F.posexplode(_STARTS).alias(BLOCK, _START))
     end = F.coalesce(F.try_element_at(_STARTS, F.col(BLOCK) + 2), F.lit(2**63 - 1))
     table = table.select(_URI, LINEAGE, BLOCK, _START, end.alias("__index_end"))
@@ -606,14 +606,14 @@ def _plain_uri(uri: str) -> str:
 
 
 def is_readable(snapshot: Snapshot, tree: Tree, footer: BlockFile, columns: Iterable[str]) -> bool:
-    """Tell whether :func:`read_blocks` gives these columns of a file as Spark would."""
+    """Test whether :func:`read_blocks` gives these columns of a file as Spark would."""
     attached = _values_of(snapshot, footer.file)
     inside = [name for name in columns if name not in attached]
     return footer.exact({tree.stored(name): tree.type_of(name) for name in inside})
 
 
 def read_blocks(snapshot: Snapshot, tree: Tree, reads: Sequence[BlockRead], columns: Sequence[str]) -> DataFrame:
-    """Return the rows of some blocks of data files, as they lie there.
+    """Return the rows of some blocks of data files, unmerged.
 
     :param reads: of files that are :func:`is_readable` in these columns.
     :param columns: of the tree, and :data:`LINEAGE` or :data:`BLOCK`, in this order.
@@ -654,14 +654,14 @@ def read_blocks(snapshot: Snapshot, tree: Tree, reads: Sequence[BlockRead], colu
 
 
 def on_driver_alone(snapshot: Snapshot) -> bool:
-    """Tell whether Python on an executor cannot open the table's files: those on a file system of Hadoop."""
+    """Test whether Python on an executor cannot open the table's files: those on a file system of Hadoop."""
     return getattr(snapshot.store, "uri", "").partition("://")[0] in HADOOP_SCHEMES
 
 
 def _read_on_driver(
     snapshot: Snapshot, pieces: Sequence[Sequence[Any]], types: Mapping[str, tuple[str, str]], schema: T.StructType
 ) -> DataFrame:
-    """Return the rows of blocks, read here and handed to Spark."""
+    """Return the rows of blocks, read on the driver and handed to Spark."""
     import pyarrow as pa
 
     names = [part.split()[0] for part in _REQUEST_COLUMNS.split(", ")]
@@ -793,8 +793,8 @@ class FileReader:
 class _KnownSchema:
     """The schema of a file that Arrow reads as Spark does, and the names of columns in it.
 
-    :param physical: its leaves as Parquet has them, whatever groups they stand in. :param schema: what Arrow makes of
-        them, with their groups. :param key_values: what its writer has said beside.
+    :param physical: its leaves as Parquet has them, without their groups. :param schema: what Arrow makes of them, with
+        their groups. :param key_values: what else its writer has said.
     """
 
     physical: Any
@@ -803,7 +803,7 @@ class _KnownSchema:
     held: Mapping[str, str | None]
 
     def is_of(self, opened: OpenedFile) -> bool:
-        """Tell whether another file has it."""
+        """Test whether another file has it."""
         metadata = opened.metadata
         return bool(
             metadata.schema.equals(self.physical)

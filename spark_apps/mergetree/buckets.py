@@ -247,7 +247,7 @@ def compute_buckets(
 
 
 def is_computable(hash_function: str, keys: Collection[Sequence[Any]]) -> bool:
-    """Tell whether :func:`compute_buckets` needs no Spark for these keys."""
+    """Test whether :func:`compute_buckets` needs no Spark for these keys."""
     # A class need not know of nulls, which no key of a table has; a predicate may ask for one.
     nulls = hash_function not in _EXPRESSIONS and any(value is None for key in keys for value in key)
     return on_driver(hash_function) and not nulls
@@ -284,7 +284,7 @@ def check_user_function(spark: SparkSession, fields: Mapping[str, str], hash_fun
     It must give an integer, the same each time, in range, and on the driver what Spark gives. Built-in functions are
     not tried.
 
-    :raises InvalidRule: telling what it gave.
+    :raises InvalidRule: naming what it gave.
     """
     if hash_function in _EXPRESSIONS:
         return

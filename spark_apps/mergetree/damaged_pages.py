@@ -10,18 +10,15 @@ from typing import Any
 from spark_apps.engine.spark_utils import cores, inline
 from spark_apps.mergetree.blocks import access_options, on_driver_alone
 from spark_apps.mergetree.integrity import Identity, identity_of
+from spark_apps.mergetree.limits import MAX_DRIVER_PAGE_BYTES, MAX_UNDAMAGED_FILES
 from spark_apps.mergetree.tree import Snapshot
 from spark_apps.storage.parquet.listed import open_address
 from spark_apps.timeline.files import DataFile
-
-DRIVER_BYTES = 256 * 1024 * 1024
-"""So many bytes of pages are read by the driver, more by a Spark job."""
 
 _THREADS = 4
 """Reading pages is work for a core, and each reader holds a column chunk."""
 
 _BATCH_ROWS = 65_536
-_MAX_REMEMBERED = 200_000
 _REQUEST_COLUMNS = "file int, path string, size bigint, rows bigint, columns array<string>"
 
 _UNDAMAGED: dict[tuple[str, str, Identity | None], frozenset[str]] = {}
@@ -30,10 +27,7 @@ _UNDAMAGED: dict[tuple[str, str, Identity | None], frozenset[str]] = {}
 
 @dataclass(frozen=True)
 class Pages:
-    """The pages of some columns of a file, with their ``bytes``, about.
-
-    ``bytes``: how many these are, about.
-    """
+    """The pages of some columns of a file: about ``bytes`` of them."""
 
     file: DataFile
     columns: frozenset[str]
@@ -58,12 +52,12 @@ def damaged_pages(snapshot: Snapshot, page_sets: Sequence[Pages]) -> dict[str, s
         for number, pages in enumerate(unchecked)
     ]
     options = access_options(snapshot)
-    if sum(pages.bytes for pages in unchecked) <= DRIVER_BYTES or on_driver_alone(snapshot):
+    if sum(pages.bytes for pages in unchecked) <= MAX_DRIVER_PAGE_BYTES or on_driver_alone(snapshot):
         with ThreadPoolExecutor(_THREADS) as pool:
             faults = dict(enumerate(pool.map(lambda request: fault_of(request, options), requests)))
     else:
         faults = _by_spark(snapshot, requests, options)
-    if len(_UNDAMAGED) > _MAX_REMEMBERED:
+    if len(_UNDAMAGED) > MAX_UNDAMAGED_FILES:
         _UNDAMAGED.clear()
     for number, pages in enumerate(unchecked):
         if faults[number] is None:

@@ -1,9 +1,9 @@
 """Reading files of a registered source, which another writer owns: any format, the schema and the exact files given.
 
 Columns that a file does not hold (partition columns, the id of its file group) are attached from what the log keeps of
-the file, never from its path. A file is known by its size where no two of those read have the same: Spark tells it as a
-number, which is compared in a moment, while its path is hashed and compared anew for each row. A file that Spark would
-not read rightly by itself comes through the library that knows its format
+the file, never from its path. A file is known by its size where no two of those read have the same: Spark gives that as
+a number, which is compared in a moment, while its path is hashed and compared anew for each row. A file that Spark
+would not read rightly by itself comes through the library that knows its format
 (:class:`~spark_apps.mergetree.tree.ExternalFiles`).
 """
 
@@ -44,7 +44,7 @@ _FILE_COLUMN = "__index_file"
 _FILE_MARK = "__index_known"
 
 _CASE_LIMIT = 32
-"""Up to so many files are distinguished by comparisons inside the generated code."""
+"""Files up to which they are distinguished by comparisons inside the generated code."""
 
 FileColumns = Mapping[str, tuple[str, Sequence[Any]]]
 """Column -> its type, and its value in the rows of each file."""
@@ -161,13 +161,13 @@ _BY_VALUE = {"parquet.filter.dictionary.enabled": "false", "parquet.filter.bloom
 
 
 def is_external(snapshot: Snapshot, tree: Tree) -> bool:
-    """Tell whether the files of a tree are a source's."""
+    """Test whether the files of a tree are a source's."""
     table = snapshot.state.definition
     return tree.name == DATA_TREE and table is not None and table.source is not None
 
 
 def describe_scan(snapshot: Snapshot, tree: Tree, files: Sequence[DataFile], columns: Sequence[str]) -> dict[str, Any]:
-    """Return what Spark is told of a scan: whose files it reads, and how much of them.
+    """Return the description of a scan for Spark: whose files it reads, and how much of them.
 
     :param columns: of the tree, which are read.
     """
@@ -184,7 +184,7 @@ def describe_scan(snapshot: Snapshot, tree: Tree, files: Sequence[DataFile], col
 def read_external(snapshot: Snapshot, tree: Tree, files: Iterable[DataFile], columns: Sequence[str]) -> DataFrame:
     """Return the rows of files of a source.
 
-    :param columns: of the tree, in this order; :data:`~spark_apps.mergetree.tree.GROUP_ID` tells a row's file.
+    :param columns: of the tree, in this order; :data:`~spark_apps.mergetree.tree.GROUP_ID` names a row's file.
     :raises ObjectNotFound: if a file is gone.
     :raises StorageError: if one was rewritten since it was listed.
     """
@@ -228,7 +228,7 @@ def _read(snapshot: Snapshot, tree: Tree, files: Sequence[DataFile], columns: Se
     ]
     rows = _load(snapshot, source, files, T.StructType(file_fields), columns)
     if list(columns) == [field.name for field in file_fields]:
-        # To name each column once more takes longer than all else here.
+        # To select each column by name would take longer than all the rest of this.
         return rows
     values: dict[str, list[str | None]] = {
         name: [values_by_path[file.path][name] for file in files] for name in columns if name in attached
@@ -309,7 +309,7 @@ def _read_through_library(snapshot: Snapshot, tree: Tree, file: DataFile, column
     assert snapshot.external is not None
     attached = attached_values(snapshot, file)
     file_columns = [name for name in tree.columns if name not in attached]
-    # Spark cannot tell how many rows there are without a column.
+    # Without a column Spark could not know how many rows there are.
     selected = [name for name in columns if name in file_columns] or file_columns[:1]
     schema = T.StructType([T.StructField(name, tree.field(name).dataType, True) for name in selected])
     rows = from_arrow(snapshot.spark, snapshot.external.rows(file, schema), schema)

@@ -6,7 +6,7 @@ its pages; of index files footer and page index, which have none, are compared w
 long as the file is the same.
 
 Repeated keys are counted in files sorted by their key: a few passes over the key columns on the driver, where the files
-lie on its own disk, take a small part of what it takes Spark to look at each row's neighbours while it writes them.
+are on its own disk, take a small part of what it takes Spark to look at each row's neighbours while it writes them.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from functools import lru_cache, reduce
 from typing import Any, TypeVar
 
 from spark_apps.engine.pyspark_names import T
+from spark_apps.mergetree.limits import MAX_SEALED_FILES
 from spark_apps.mergetree.tree import Snapshot, Tree
 from spark_apps.storage.errors import ObjectNotFound, StorageError
 from spark_apps.storage.parquet.files import open_file
@@ -38,10 +39,9 @@ Identity = tuple[int, datetime, str | None]
 
 _THREADS = 16
 _MIN_FILES_TO_LIST = 32
-"""From so many files of one folder on, listing the folder takes fewer calls than asking for each."""
+"""Files of one folder from which on listing the folder takes fewer calls than asking for each."""
 
 
-_MAX_REMEMBERED = 200_000
 _SEALED: dict[tuple[str, str], Identity] = {}
 """Index files whose ends were found to be as written: (store, path) -> what identified the file then."""
 
@@ -98,7 +98,7 @@ def _check_seals(snapshot: Snapshot, tree: Tree, files: Iterable[tuple[DataFile,
             ) from error
 
     _side_by_side(store, check, fresh)
-    if len(_SEALED) > _MAX_REMEMBERED:
+    if len(_SEALED) > MAX_SEALED_FILES:
         _SEALED.clear()
     _SEALED.update({(store.uri, file.path): identity for file, identity in fresh})
 
@@ -140,7 +140,7 @@ def _hint(tree: Tree, how: str) -> str:
     return f"{how} the file back from a backup, or restore an earlier version of the table."
 
 
-# --- keys that stand more than once in files just written -------------------------------------------------------------
+# --- keys that are repeated in files just written ---------------------------------------------------------------------
 
 
 _BATCH_ROWS = 1 << 14
@@ -158,12 +158,12 @@ def exact_types() -> tuple[type[T.DataType], ...]:
 
 
 def is_exactly_comparable(tree: Tree) -> bool:
-    """Tell whether all columns of the key are of such types."""
+    """Test whether all columns of the key are of such types."""
     return all(type(tree.field(name).dataType) in exact_types() for name in tree.key)
 
 
 def is_countable(store: ObjectStore, tree: Tree) -> bool:
-    """Tell whether :func:`count_duplicates` can and should be called: for files on a disk that the driver has."""
+    """Test whether :func:`count_duplicates` can and should be called: for files on a disk that the driver has."""
     return is_exactly_comparable(tree) and store.spark_path("").startswith("file:")
 
 

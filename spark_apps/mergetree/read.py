@@ -1,12 +1,11 @@
 """Reading file groups of a tree, merged: of each key the newest row, or none where that is a tombstone.
 
-Groups that need no merging are scanned as they are. Where deltas lie over a file, that file loses the deltas'
-keys by an anti-join, or the rows that the deltas tell by their positions; a window runs over these deltas only, and
-only where a group has several. Files are named one by one, with the schema given, so nothing is inferred, listed or
-merged by Spark itself.
+Groups that need no merging are scanned as they are. A file with deltas over it loses the deltas' keys by an anti-join,
+or the rows that the deltas name by their positions; a window runs over these deltas only, and only where a group has
+several. Files are named one by one, with the schema given, so nothing is inferred, listed or merged by Spark itself.
 
 Positions say which rows of the file under a file group's deltas are replaced or deleted by them, one bit per row: a
-reader that knows them leaves the old rows out of a scan without reading, hashing or looking up a single key. They lie
+reader that knows them leaves the old rows out of a scan without reading, hashing or looking up a single key. They are
 beside each delta, and its entry in the log names the file that they refer to (:mod:`spark_apps.timeline.files`). They
 say nothing that keys would not say. Where a delta lacks them, where they speak of a file that was replaced meanwhile,
 and where they are gone or damaged, rows are merged by key as if there were none.
@@ -30,6 +29,12 @@ from spark_apps.engine.pyspark_names import Column, DataFrame, F, SparkSession, 
 from spark_apps.engine.spark_utils import READ_OPTIONS, escape_globs, list_on_driver, load_files
 from spark_apps.mergetree.external_files import add_file_columns, describe_scan, is_external, read_external
 from spark_apps.mergetree.integrity import check_intact
+from spark_apps.mergetree.limits import (
+    BROADCAST_KEYS,
+    BROADCAST_SHARE,
+    BYTES_PER_BROADCAST_KEY,
+    MAX_BROADCAST_POSITIONS_BYTES,
+)
 from spark_apps.mergetree.schema import column, quote
 from spark_apps.mergetree.tree import DELETED, GROUP_ID, LINEAGE, ROW, FileGroups, Snapshot, Tree
 from spark_apps.storage.arrow_keys import last_matches, number_rows, rows_with_keys, rows_without_keys
@@ -57,13 +62,6 @@ _HASH = "__index_hash"
 _EMPTIED_AT = "__index_emptied"
 _BY_COMMIT = "__index_by_commit"
 
-_BROADCAST_ROWS = 300_000
-"""Up to so many keys are broadcast whatever Spark thinks of their size: it does not know how few rows a
-footer states."""
-
-_BROADCAST_SHARE, _KEY_BYTES = 0.1, 160
-"""More keys, if they take no more than this share of the driver's memory, in which they pass; a key takes about so many
-bytes there."""
 
 _UNITS = {"k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
 
@@ -82,7 +80,7 @@ def scan(
     :param groups: (partition, group) -> its files in merge order: all of them, or the deltas above a
         sequence number.
     :param columns: which columns, in this order; all by default. With
-        :data:`~spark_apps.mergetree.tree.GROUP_ID` among them rows tell their file group.
+        :data:`~spark_apps.mergetree.tree.GROUP_ID` among them rows name their file group.
     :param tombstones: whether keys whose newest entry is a tombstone come too, marked by
         :data:`~spark_apps.mergetree.tree.DELETED`. (With ``merge_by`` "ordering" a tombstone without an ordering
         may come with a row, or another tombstone, of its key.)
@@ -127,7 +125,7 @@ def scan_keys(
     """Return the rows of file groups, merged, whose key columns ``names`` are among ``keys``.
 
     What :func:`with_keys` gives of :func:`scan`; but files lose all other rows before they are merged, so that merging
-    costs what the keys are, and not what lies in the files.
+    costs by the number of keys, and not by the size of the files.
     """
     plain, merged = _split_unmerged(groups)
     needed = list(dict.fromkeys([*columns, *names, *tree.identity]))
@@ -192,13 +190,13 @@ def read_files(
     only: Callable[[DataFrame], DataFrame] | None = None,
     buckets: Mapping[str, Any] | None = None,
 ) -> DataFrame:
-    """Return the rows of files as they lie there, unmerged.
+    """Return the rows of files, unmerged.
 
-    :param flag: add the column that tells tombstones.
+    :param flag: add the column that marks tombstones.
     :param sequence_number: add :data:`SEQUENCE_NUMBER`.
     :param row: add :data:`~spark_apps.mergetree.tree.LINEAGE` and :data:`~spark_apps.mergetree.tree.ROW`.
     :param only: drops rows by their stored columns, before more columns are added.
-    :param buckets: what Spark is told of the files' layout, where it is to take them for buckets; see
+    :param buckets: describes the files' layout to Spark, where it is to take them for buckets; see
         :func:`~spark_apps.engine.spark_utils.load_files`.
     :raises ObjectNotFound: if a file is gone.
     :raises StorageError: if one has another size than the log says.
@@ -276,11 +274,11 @@ def broadcast_rows(spark: SparkSession) -> int:
     setting = str(spark.conf.get("spark.driver.memory", "1g")).strip().lower().removesuffix("b")
     number, unit = (setting[:-1], setting[-1]) if setting[-1:] in _UNITS else (setting, "m")
     memory = int(number) * _UNITS[unit] if number.isdecimal() else 0
-    return max(_BROADCAST_ROWS, int(memory * _BROADCAST_SHARE) // _KEY_BYTES)
+    return max(BROADCAST_KEYS, int(memory * BROADCAST_SHARE) // BYTES_PER_BROADCAST_KEY)
 
 
 def _hashable(left: DataFrame, right: DataFrame, names: Sequence[str]) -> bool:
-    """Tell whether equal keys of both frames have equal hashes, and a hash is less to compare than the key."""
+    """Test whether equal keys of both frames have equal hashes, and a hash is less to compare than the key."""
     # Values of these types that Spark takes for equal have one hash; in some releases 0.0 and -0.0 have two.
     whole = (T.ByteType, T.ShortType, T.IntegerType, T.LongType, T.DateType, T.BooleanType)
     hashed = (*whole, T.TimestampType, T.TimestampNTZType, T.BinaryType, T.DecimalType)
@@ -311,7 +309,7 @@ def _same_by_hash(left: DataFrame, right: DataFrame, names: Sequence[str]) -> Co
 
 
 def names_within(tree: Tree, groups: Sequence[Sequence[DataFile]]) -> tuple[str, ...]:
-    """Return the columns that tell keys apart within these groups.
+    """Return the columns that distinguish keys within these groups.
 
     In one partition its columns say nothing.
     """
@@ -463,7 +461,7 @@ def ordered_tombstones(
 def with_kept_tombstones(snapshot: Snapshot, groups: FileGroups) -> dict[GroupKey, Sequence[DataFile]]:
     """Return file groups of the table's rows, of which those that are merged have the orderings of deletes as well.
 
-    These stand in merge order: over the base, under all deltas.
+    They are in merge order: over the base, under all deltas.
     """
     found = dict(groups)
     merged = [key for key, files in groups.items() if files and not is_merged(files)]
@@ -487,8 +485,6 @@ def _schema(tree: Tree, columns: Sequence[str], flag: bool) -> T.StructType:
 _OVER = "over"
 _WORDS = "words"
 _WORD_BITS = 64
-_MAX_BROADCAST_BYTES = 128 << 20
-"""So many bytes of positions (one bit per row of the files) are broadcast at most."""
 
 
 def encode_positions(over: int, rows: int, hidden: npt.NDArray[np.int64]) -> bytes:
@@ -529,7 +525,7 @@ def split_by_positions(
 ) -> tuple[list[Sequence[DataFile]], list[Sequence[DataFile]]]:
     """Split file groups into those that are read by positions, and the others."""
     candidates = [files for files in groups if len(files) > 1 and positions_target(files) is not None]
-    if not candidates or sum(files[0].rows for files in candidates) > 8 * _MAX_BROADCAST_BYTES:
+    if not candidates or sum(files[0].rows for files in candidates) > 8 * MAX_BROADCAST_POSITIONS_BYTES:
         return [], list(groups)
     try:
         check_intact(
@@ -543,14 +539,14 @@ def split_by_positions(
 
 
 def hides_everything(files: Sequence[DataFile]) -> bool:
-    """Tell whether no row of the lowest file of a group, which has positions, is to be read."""
+    """Test whether no row of the lowest file of a group, which has positions, is to be read."""
     return any(
         positions is not None and positions.hidden == files[0].rows for positions in map(Positions.of, files[1:])
     )
 
 
 def hides_nothing(files: Sequence[DataFile]) -> bool:
-    """Tell whether every row of the lowest file of a group, which has positions, is to be read."""
+    """Test whether every row of the lowest file of a group, which has positions, is to be read."""
     return not any(map(_bytes, files[1:]))
 
 
@@ -618,7 +614,7 @@ def merge_files(
     """Return the merged rows of a file group, as tables. The lowest file passes through; those over it are held.
 
     :param files: in merge order.
-    :param key: columns that tell rows apart within the group, among ``columns``.
+    :param key: columns that distinguish rows within the group, among ``columns``.
     :param ordering: the column by which rows win across commits; without one the newest file's row does.
     """
     import pyarrow as pa
@@ -696,7 +692,7 @@ def _newest_rows_by_ordering(entries: Any, key: Sequence[str], ordering: str) ->
 
 
 def _as_entries(rows: Any, file: Any, ordering: str | None) -> Any:
-    """Return the rows of a file with its sequence number, and with the column that tells tombstones.
+    """Return the rows of a file with its sequence number, and with the column that marks tombstones.
 
     Tombstones have an ordering only where their file says that it counts.
     """

@@ -99,7 +99,7 @@ def session_difference(snapshot: Snapshot) -> str | None:
 def differing_setting(spark: SparkSession, source: SourceDefinition, options: Mapping[str, str]) -> str | None:
     """Return what reads a source's files otherwise than when it was registered; ``None`` if nothing does.
 
-    :param options: of the reader, which stand above the session's settings.
+    :param options: of the reader, which take precedence over the session's settings.
     """
     given = {name.lower(): value for name, value in options.items()}
     for setting in SETTINGS:
@@ -116,7 +116,7 @@ def differing_setting(spark: SparkSession, source: SourceDefinition, options: Ma
 def unknown_time_zone(table: TableDefinition, columns: Iterable[str]) -> str | None:
     """Return why the meaning of these columns when an index over them was built is unknown; ``None`` if it is known.
 
-    Times in text files are of the session's zone, which older logs do not tell.
+    Times in text files are of the session's zone, which older logs do not hold.
     """
     source = table.source
     if source is None or source.session is not None or source.format not in TEXTS:
@@ -127,7 +127,7 @@ def unknown_time_zone(table: TableDefinition, columns: Iterable[str]) -> str | N
     timed = [name for name in columns if "timestamp" in kinds.get(name, "").replace("timestamp_ntz", "")]
     if not timed:
         return None
-    return f"the log does not tell the time zone in which {timed[0]} was read; register the source again"
+    return f"the log does not name the time zone in which {timed[0]} was read; register the source again"
 
 
 def check_session(snapshot: Snapshot) -> None:
@@ -145,7 +145,7 @@ def check_session(snapshot: Snapshot) -> None:
 
 
 def case_sensitive(source: SourceDefinition) -> bool:
-    """Tell whether columns of files are found only by their exact names."""
+    """Test whether columns of files are found only by their exact names."""
     return (source.session or {}).get("spark.sql.caseSensitive") == "true"
 
 
@@ -196,7 +196,7 @@ def corrupt_column(source: SourceDefinition, snapshot: Snapshot) -> str:
 
 
 def keeps_damaged_records(source: SourceDefinition | None) -> bool:
-    """Tell whether a damaged record gives a row of nulls that a filter handed to Spark's parser may drop: JSON's."""
+    """Test whether a damaged record gives a row of nulls that a filter handed to Spark's parser may drop: JSON's."""
     if source is None or source.format != "json":
         return False
     modes = [value.upper() for name, value in source.options.items() if name.lower() == "mode"]
@@ -205,7 +205,7 @@ def keeps_damaged_records(source: SourceDefinition | None) -> bool:
 
 def _value(spark: SparkSession, setting: Setting) -> str | None:
     try:
-        # Without a default given here, which Spark would return for what is not set.
+        # Without a default, which Spark would return for what is not set.
         value = setting_of(spark, setting.name)
     except spark_errors():
         return setting.default  # this Spark does not know it

@@ -43,7 +43,7 @@ def _simple_type(text: str) -> T.DataType | None:
     column_type = parse_type(text)
     if column_type.kind == "decimal" and text.startswith("decimal(") and column_type.scale >= 0:
         return T.DecimalType(column_type.precision, column_type.scale)
-    # Other spellings of a type, and varchar, which is a string only here, are left to Spark.
+    # Other spellings of a type, and varchar, which only this package takes for a string, are left to Spark.
     name = _SIMPLE.get(column_type.kind) if column_type.kind == text else None
     return None if name is None else cast("T.DataType", getattr(T, name)())
 
@@ -155,7 +155,7 @@ def table_fields(
         if field.name.lower() in seen:
             raise InvalidSchema(
                 f"The columns {seen[field.name.lower()]!r} and {field.name!r} differ in case only.",
-                hint="Spark cannot tell them apart; rename one.",
+                hint="Spark cannot distinguish them; rename one.",
             )
         seen[field.name.lower()] = field.name
         if isinstance(field.dataType, T.NullType):

@@ -20,7 +20,7 @@ class InexactTimes(Exception):
 
 
 def is_within_years(times: Any) -> bool:
-    """Tell whether all times of an Arrow column, in microseconds, lie in the years 1 to 9999."""
+    """Test whether all times of an Arrow column, in microseconds, are of the years 1 to 9999."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -30,7 +30,7 @@ def is_within_years(times: Any) -> bool:
 
 
 def may_be_inexact(column: Any) -> bool:
-    """Tell whether a column of a file, whose type in the table has a zone, holds times that Arrow may take for others.
+    """Test whether a column of a file, whose type in the table has a zone, holds times that Arrow may take for others.
 
     :param column: in microseconds; only of an INT96 it has no zone.
     """

@@ -56,7 +56,7 @@ class Tree:
     :param row_group_bytes: size of row groups, where readers on the driver look single keys up and can skip
         by nothing finer; Spark's own if ``None``.
     :param compressed: whether files are compressed, by the codec of the session that writes them; keys that are
-        searched as they stand in their pages are not.
+        searched in their pages' own bytes are not.
     """
 
     name: str
@@ -88,7 +88,7 @@ class Tree:
 
     @property
     def tombstone_columns(self) -> tuple[str, ...]:
-        """Columns that a tombstone must have: those of the identity, and the file group where no hash tells it."""
+        """Columns that a tombstone must have: those of the identity, and the file group where no hash gives it."""
         return (*self.identity, GROUP_ID) if self.by_id else self.identity
 
     @property
@@ -163,7 +163,7 @@ class ExternalFiles(Protocol):
 
 
 _FEW_GROUPS = 64
-"""Up to so many groups are looked for one by one, and not among all of the tree."""
+"""Groups up to which each is looked for by itself, and not among all of the tree."""
 
 
 @dataclass(frozen=True)

@@ -1,8 +1,8 @@
 """Writing rows of a tree: each to its partition and bucket, one per key, sorted, one file per file group by default.
 
 One shuffle and one sort serve the reduction to one row per key, the layout and the order inside the files.
-Partitions are written under numbers that the driver gave them, so no value ever becomes a path; nothing
-written here is visible until a commit lists it.
+Partitions are written under numbers that the driver gave them, so no value ever becomes a path; no file is visible
+until a commit lists it.
 
 A compaction folds the files of a file group into fewer: all into a base, or the deltas alone into one delta. A folded
 file takes the highest sequence number of the files it replaces, so deltas that land meanwhile stay on top of it. Deltas
@@ -40,6 +40,7 @@ from spark_apps.mergetree.buckets import (
     single_target,
     value_texts,
 )
+from spark_apps.mergetree.limits import MAX_TASKS, ROWS_PER_TASK
 from spark_apps.mergetree.read import kept_tombstones, ordered_tombstones, scan
 from spark_apps.mergetree.schema import NULL_MARK, column
 from spark_apps.mergetree.tree import DELETED, FileGroups, Snapshot, Tree
@@ -92,7 +93,7 @@ class CountedRows:
             )
 
     def _written(self) -> int | None:
-        # Spark tells the figure through a queue of events that drops some when it is full; then it never comes.
+        # Spark sends the figure through a queue of events that drops some when it is full; then it never comes.
         pool = ThreadPoolExecutor(1)
         try:
             return int(pool.submit(lambda: self._observation.get).result(_OBSERVATION_TIMEOUT_SECONDS)["rows"])
@@ -111,9 +112,7 @@ _SLOT = "__index_slot"
 _PREVIOUS = "__index_was"
 _MISPLACED_ROW = "[row of another task's file group]"
 
-ROWS_PER_TASK = 50_000
-"""From so many rows a file group on, each group is a task of its own, which needs no telling of groups apart."""
-_MAX_TASKS = 1_000
+
 _FOOTER_THREADS = 8
 # Small pages, so that the page index leads one key to a few KiB instead of a whole column chunk.
 _PARQUET_OPTIONS = {
@@ -126,8 +125,7 @@ _PARQUET_OPTIONS = {
 def partition_counts(rows: DataFrame, tree: Tree) -> dict[tuple[str | None, ...], int]:
     """Return the distinct values (as text) of the partition columns in the rows, each with its row count.
 
-    In order, by one Spark job. Without partition columns there is one entry, whose 0 stands for a number that is not
-    known.
+    In order, by one Spark job. Without partition columns there is one entry, whose number is not counted and is 0.
     """
     if not tree.partition_by:
         return {(): 0}
@@ -224,9 +222,7 @@ def _slots(targets: Sequence[Target], expected: int, parts: Mapping[GroupKey, in
     Each is (number of the target, group). ``None`` where the rows are too few to take a task for each.
     """
     groups = sum(target.buckets or 0 for target in targets)
-    if not 0 < groups <= min(_MAX_TASKS, expected // ROWS_PER_TASK) or any(
-        target.buckets is None for target in targets
-    ):
+    if not 0 < groups <= min(MAX_TASKS, expected // ROWS_PER_TASK) or any(target.buckets is None for target in targets):
         return None
     return [
         (number, str(bucket))
@@ -272,7 +268,7 @@ def _shuffle_to_slots(
 def _check_slots(rows: DataFrame) -> DataFrame:
     """Fail the job at a row that is not in the task of its file group.
 
-    The name of the task's file tells the group.
+    The name of the task's file gives the group.
     """
     in_own_slot = F.spark_partition_id() == F.col(_SLOT)
     return rows.where(F.when(in_own_slot, True).otherwise(F.raise_error(F.lit(_MISPLACED_ROW)).cast("boolean")))
@@ -309,7 +305,7 @@ def one_per_key(rows: DataFrame, tree: Tree, key: Sequence[str]) -> DataFrame:
 
 
 def _reduce_to_one_per_key(assigned: DataFrame, tree: Tree) -> DataFrame:
-    # The rows of a window lie in one (partition, bucket), by which they are shuffled already, and the window's own
+    # The rows of a window are of one (partition, bucket), by which they are shuffled already, and the window's own
     # sort is the order that the files want: neither is done twice.
     window = Window.partitionBy(PART, GROUP, *map(column, tree.key)).orderBy(*_preference(assigned, tree))
     return assigned.withColumn(_RANK, F.row_number().over(window)).where(F.col(_RANK) == 1)
@@ -389,8 +385,8 @@ class translate_spark_errors:
         of_source = f" of the source {self._source}" if self._source and INDEX_FILES not in (file or "") else ""
         if (refused := refused_record(text)) is not None:
             raise UnsupportedSource(
-                f"Spark cannot read a record in {f'the file {file}' if file else 'a file'}{of_source}, and was told to "
-                "fail at such a record by the option mode = 'FAILFAST'.",
+                f"Spark cannot read a record in {f'the file {file}' if file else 'a file'}{of_source}, and has to fail "
+                "at such a record by the option mode = 'FAILFAST'.",
                 hint=f"Spark says: {refused} Correct the file, or register the source with another mode.",
             ) from error
         if file is not None:
@@ -428,8 +424,8 @@ def list_staged(
 ) -> list[AddFile]:
     """Return the files that a Spark job left in ``directory``, with rows and tombstones counted from their footers.
 
-    :param slots: the file group of each task, where each had one, or a part of one; else folders tell it.
-    :param bucket_of: tells it from a file's name, where that holds the bucket in the only partition.
+    :param slots: the file group of each task, where each had one, or a part of one; else folders name it.
+    :param bucket_of: returns it from a file's name, where that holds the bucket in the only partition.
     """
     staged = []
     for info in store.list(directory):
@@ -450,7 +446,7 @@ def list_staged(
         raise StorageError(
             f"Rows read from their file groups hash to others, such as {min(unexpected)}.",
             outcome="Nothing was changed.",
-            hint="The hash function behaves differently here than where the table was written: compare the versions.",
+            hint="The hash function gives other buckets than where the table was written: compare the versions.",
         )
     with ThreadPoolExecutor(_FOOTER_THREADS) as pool:
         ends = list(pool.map(lambda item: _read_end(store, item[2].key, item[2].size, kind), staged))
@@ -543,7 +539,7 @@ def stage_bucket_files(
         raise EnvironmentMismatch(
             f"Over Spark Connect no files can be written for the layout 'buckets' of {tree.name}.",
             outcome="Nothing was changed.",
-            hint="Maintain this index from a classic session (a job by spark-submit), or lay it by 'hash'.",
+            hint="Maintain this index from a classic session (a job by spark-submit), or give it the layout 'hash'.",
         )
     rows = rows.select(*map(column, tree.columns))
     if 0 < expected <= ROWS_PER_TASK * cores(spark):

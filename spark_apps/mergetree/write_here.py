@@ -2,10 +2,10 @@
 
 What takes the time of a small write is planning and starting Spark's jobs, not the rows. The files are like those that
 Spark writes: the same folders, names, columns and types of Parquet, sorted by the key, with a page index, checksums of
-pages, and Hadoop's checksums beside them. Where Spark would write otherwise than is known here (a type, a codec,
-encryption), nothing is written here.
+pages, and Hadoop's checksums beside them. Where it is not known how Spark would write (a type, a codec, encryption),
+this module writes nothing.
 
-The files lie on a disk of the driver's and are not synced by this module: a commit does that with all that an attempt
+The files are on a disk of the driver's and are not synced by this module: a commit does that with all that an attempt
 has staged.
 """
 
@@ -38,18 +38,18 @@ _ENCRYPTION = "parquet.crypto.factory.class"
 PAGE_BYTES = 128 * 1024
 _PIECE_BYTES = 512
 _BATCH_ROWS = 1024
-"""Whether a page is full is looked at after so many values."""
+"""Values after which it is looked at whether a page is full."""
 
 
 def _written_types() -> tuple[type[T.DataType], ...]:
-    """Return the types whose values are written here as Spark writes them."""
+    """Return the types whose values this module writes as Spark does."""
     integers = (T.ByteType, T.ShortType, T.IntegerType, T.LongType)
     others = (T.FloatType, T.DoubleType, T.DecimalType, T.DateType, T.BooleanType, T.TimestampType, T.TimestampNTZType)
     return (T.StringType, T.BinaryType, *integers, *others)
 
 
 def can_stage_here(spark: SparkSession, store: ObjectStore, tree: Tree) -> bool:
-    """Tell whether :func:`stage_table` writes rows of a tree as a Spark job of the session would."""
+    """Test whether :func:`stage_table` writes rows of a tree as a Spark job of the session would."""
     kinds = [tree.field(name).dataType for name in tree.columns]
     if tree.by_id or not is_countable(store, tree) or any(type(kind) not in _written_types() for kind in kinds):
         return False
@@ -205,7 +205,7 @@ def _put(
 
 
 def with_statistics(rows: Any) -> list[str]:
-    """Return the columns whose lowest and highest values a file tells: none that holds a NaN.
+    """Return the columns whose lowest and highest values a file states: none that holds a NaN.
 
     Arrow leaves a NaN out of both, and Spark takes it for the highest number: its readers would pass over such rows.
     """

@@ -202,7 +202,7 @@ class ArrowRows:
             )  # fmt: skip
             footer = BlockFile.of(file, source_file.address, opened)
             self._check(source_file, footer, names)
-            self._judged = not own and not (footer.format == "parquet" and footer.tells_calendar)
+            self._judged = not own and not (footer.format == "parquet" and footer.names_calendar)
             columns = [*names, DELETED] if source_file.delta else list(names)
             for block in self._blocks(source_file, footer, judged, prune):
                 group = _RowGroup(source_file, opened, footer, block)

@@ -77,7 +77,7 @@ def test_given_a_byte_turned_over_in_a_large_index_file_then_a_query_answers_fro
     others = {index: entry for index, entry in table.snapshot.state.indexes.items() if index != name}
     if by_spark:
         monkeypatch.setattr(lookup, "MAX_DRIVER_KEYS", 0)
-        monkeypatch.setattr(damaged_pages, "DRIVER_BYTES", 0)
+        monkeypatch.setattr(damaged_pages, "MAX_DRIVER_PAGE_BYTES", 0)
     row = table.read("n = 7").first()
     assert row is not None and len(others) == 3
     column = {"record": "id", "covering": "n"}.get(name, "tail")
