@@ -111,7 +111,7 @@ class HadoopStore(Store):
                 raise ObjectExists(f"{self.uri}/{key} exists already.") from error
             if name == "UnsupportedOperationException":
                 raise InvalidInput(
-                    f"{self.uri}/{key} lies on {java.getMessage()}://, of which Hadoop does not say whether one of two "
+                    f"{self.uri}/{key} is on {java.getMessage()}://, of which Hadoop does not say whether one of two "
                     "writers alone can create a file.",
                     hint=_INSTEAD,
                 ) from error

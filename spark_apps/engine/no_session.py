@@ -15,10 +15,10 @@ class NeedsSpark(StorageError):
 
 
 class _AbsentSession:
-    """A stand-in for the Spark session in processes that have none; it refuses every request."""
+    """The placeholder for a Spark session in processes that have none; it refuses every request."""
 
     def __getattr__(self, name: str) -> Any:
-        raise NeedsSpark(f"There is no Spark session here, and {name!r} of one was asked for.")
+        raise NeedsSpark(f"This process has no Spark session, and {name!r} of one was asked for.")
 
 
 NO_SPARK = cast("SparkSession", _AbsentSession())

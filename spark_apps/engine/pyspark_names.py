@@ -1,8 +1,8 @@
 """Names of pyspark which are imported at their first use, so that reading without Spark imports no pyspark.
 
 For modules of which a part works without Spark. ``F`` and ``T`` are the modules of functions and of types; a class is
-called, compared with ``isinstance`` and asked for its methods as if it had been imported. It cannot stand in
-``except``: there :func:`spark_errors` does.
+called, compared with ``isinstance`` and asked for its methods as if it had been imported. ``except`` does not take it:
+use :func:`spark_errors` there.
 """
 
 from __future__ import annotations

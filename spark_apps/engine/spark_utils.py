@@ -1,6 +1,6 @@
 """Utilities for Spark sessions: files handed over one by one, small tables made on the driver, frames used twice.
 
-Paths are taken as they stand, by options that forgive nothing, and with a short way through Spark's planning.
+Paths are taken literally, by options that forgive nothing, and with a short way through Spark's planning.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _CORES: WeakKeyDictionary[SparkSession, int] = WeakKeyDictionary()
 
 
 def over_connect(spark: SparkSession) -> bool:
-    """Tell whether the session is one of Spark Connect: no JVM beside it and no Spark context."""
+    """Test whether the session is one of Spark Connect: no JVM beside it and no Spark context."""
     return type(spark).__module__.startswith("pyspark.sql.connect")
 
 
@@ -79,7 +79,7 @@ def setting(spark: SparkSession, name: str, *default: str | None) -> str | None:
 
 
 def is_built_in(spark: SparkSession, name: str) -> bool:
-    """Tell whether a function is Spark's own: a session may put one of a user's in its place."""
+    """Test whether a function is Spark's own: a session may put one of a user's in its place."""
     try:
         return bool(spark.catalog.getFunction(name).className.startswith("org.apache.spark.sql.catalyst."))
     except spark_errors(AttributeError):
@@ -87,12 +87,14 @@ def is_built_in(spark: SparkSession, name: str) -> bool:
 
 
 _READERS: WeakKeyDictionary[SparkSession, dict[tuple[Any, ...], DataFrameReader]] = WeakKeyDictionary()
-_MOST_READERS = 1_000
+_MAX_READERS = 1_000
+"""Readers that are kept of a session; beyond it all are forgotten."""
 
 _RELATIONS: WeakKeyDictionary[SparkSession, OrderedDict[tuple[Any, ...], Any]] = WeakKeyDictionary()
-_MOST_RELATIONS = 128
-_MOST_PATHS = 256
-"""A relation is kept of no more files than that: it holds what the file system says of each."""
+_MAX_RELATIONS = 128
+"""Relations that are kept of a session, those that were used last."""
+_MAX_PATHS = 256
+"""Files of a relation that is kept: it holds what the file system says of each."""
 
 
 def load_files(
@@ -111,15 +113,17 @@ def load_files(
     several. So is what Spark's reader makes of files that never change: it looks each of them up, every time.
 
     :raises EnvironmentMismatch: if Spark lacks the class of the files' store.
-    :param described: what the rule in the optimizer tells Spark of this scan: its ``name``, ``share`` of the files'
+    :param described: what the rule in the optimizer gives Spark about this scan: its ``name``, ``share`` of the files'
         bytes, ``rows`` where they are known, and, where Spark is to take the files for buckets, ``buckets``, and the
         columns that they are dealt ``by`` and ``sorted`` by.
     :param written_once: no other file is ever written at one of these paths.
+
+    ``load_files(spark, "parquet", schema, READ_OPTIONS, ["file:/lake/t/data/a.parquet"], {"name": ["t"]})``
     """
     readers = _READERS.setdefault(spark, {})
     key = (form, schema.json(), tuple(sorted(options.items())))
     description = json.dumps(described)
-    kept = written_once and len(paths) <= _MOST_PATHS and not over_connect(spark)
+    kept = written_once and len(paths) <= _MAX_PATHS and not over_connect(spark)
     files_key = (*key, description, tuple(paths))
     relations: OrderedDict[tuple[Any, ...], Any] = (
         _RELATIONS.setdefault(spark, OrderedDict()) if kept else OrderedDict()
@@ -127,14 +131,15 @@ def load_files(
     if (relation := relations.pop(files_key, None)) is not None:
         relations[files_key] = relation
         # With columns of ids of their own, so that one query may read the same files twice.
-        return DataFrame(_java_session(spark).baseRelationToDataFrame(relation), spark)
+        session: Any = spark
+        return DataFrame(session._jsparkSession.baseRelationToDataFrame(relation), spark)
     # Taken out while it is used: another thread that finds none makes its own.
     reader = readers.pop(key, None) or spark.read.schema(schema).options(**options).format(form)
     try:
         rows = reader.option(OWN_SCAN, description).load(paths)
         if kept:
             relations[files_key] = _java_frame(rows).queryExecution().analyzed().relation()
-            while len(relations) > _MOST_RELATIONS:
+            while len(relations) > _MAX_RELATIONS:
                 relations.popitem(last=False)
         return rows
     except Exception as error:
@@ -145,13 +150,9 @@ def load_files(
             hint=f"{missing[1]} What the log, the indexes' lookups and the data source indexed read needs none.",
         ) from error
     finally:
-        if len(readers) >= _MOST_READERS:
+        if len(readers) >= _MAX_READERS:
             readers.clear()
         readers[key] = reader
-
-
-def _java_session(spark: Any) -> Any:
-    return spark._jsparkSession
 
 
 def _java_frame(rows: Any) -> Any:
@@ -167,7 +168,7 @@ def with_columns(rows: DataFrame, columns: Mapping[str, Column]) -> DataFrame:
 
 
 def estimated_bytes(rows: DataFrame) -> int | None:
-    """Return how many bytes Spark's optimizer takes rows for; ``None`` if it does not tell.
+    """Return how many bytes Spark's optimizer takes rows for; ``None`` if it does not say.
 
     In a classic session what is computed for it is used when the very same frame is run.
     """
@@ -234,7 +235,7 @@ _GLOB = re.compile(r"([\[\]{}*?\\])")
 _LISTING = threading.Lock()
 _LISTING_SETTING = "spark.sql.sources.parallelPartitionDiscovery.threshold"
 _MAX_LISTED_BY_JOB = 32
-"""Up to so many files Spark lists itself by default; reading and changing that setting takes as long."""
+"""Files that Spark lists without a job by default; reading and changing that setting would take as long."""
 
 
 def escape_globs(paths: Iterable[str]) -> list[str]:
@@ -305,7 +306,7 @@ def _put_back(spark: SparkSession, before: Mapping[str, str | None]) -> None:
 
 
 def session_id(spark: SparkSession) -> str:
-    """Return what is one for all objects that stand for a session: those of a stream's batches, say, are made anew."""
+    """Return a session's id, which all its Python objects share: those of a stream's batches, say, are made anew."""
     session: Any = spark
     return str(session.session_id if over_connect(spark) else session._jsparkSession.sessionUUID())
 

@@ -1,7 +1,7 @@
 """Differences between the Sparks of the supported range, and a way round each where a Spark lacks something.
 
-Whatever is not asked of a Spark by its public DataFrame and SQL interfaces stands here, with the release that brought
-the interface: Arrow tables in and out came with 4.0, the layout of a union with 4.1. The range itself stands in
+This module holds whatever is not asked of a Spark by its public DataFrame and SQL interfaces, with the release that
+brought the interface: Arrow tables in and out came with 4.0, the layout of a union with 4.1. The range itself is in
 :mod:`spark_apps.storage.supported`.
 """
 
@@ -22,11 +22,11 @@ UNION_PARTITIONING = "spark.sql.unionOutputPartitioning"
 """Spark's setting by which a union keeps the layout that its parts share; 4.1 brought it."""
 
 
-_ROWS_HERE = "spark.sql.execution.arrow.localRelationThreshold"
+_DRIVER_ROWS = "spark.sql.execution.arrow.localRelationThreshold"
 """Spark's setting of how many bytes of Arrow it makes rows of on the driver."""
 _SETTING = threading.Lock()
 
-# Before Spark 4.0 errors over a file have no class of their own; of one that cannot be opened Hadoop and Parquet tell.
+# Before Spark 4.0 errors over a file have no class of their own; Hadoop or Parquet name one that cannot be opened.
 _UNREADABLE_FILE = re.compile(
     r"(?:\[FAILED_READ_FILE[^\]]*\][^\n]*?|Encountered error while reading) file (\S[^\n]*?)\.(?:\s|$)"
     r"|Parquet column cannot be converted in file (\S[^\n]*?)\. Column: \["
@@ -36,7 +36,7 @@ _UNREADABLE_FILE = re.compile(
 
 _REFUSED_RECORD = re.compile(r"Malformed records are detected in (?:record|schema) (?:parsing|inference)")
 
-# From Spark 4.0 on, SQL's class of the state tells that a value cannot be computed; before, the name alone does.
+# From Spark 4.0 on, the class of the SQL state says that a value cannot be computed; before, the name alone does.
 _FAILED_EXPRESSION = re.compile(
     r"\[(?:(?P<known>CAST_INVALID_INPUT|CAST_OVERFLOW|(?:BINARY_|INTERVAL_)?ARITHMETIC_OVERFLOW|DIVIDE_BY_ZERO"
     r"|INVALID_ARRAY_INDEX|INVALID_ARRAY_INDEX_IN_ELEMENT_AT|NUMERIC_VALUE_OUT_OF_RANGE|CANNOT_PARSE_TIMESTAMP"
@@ -45,7 +45,8 @@ _FAILED_EXPRESSION = re.compile(
 )
 _ADVICE = re.compile(r"(?<=\.) (?:Correct|Use|If necessary|Please|To) .*| SQLSTATE: \w{5}.*")
 """What Spark says to do, which no index can: its expressions have no ``try_cast``."""
-_MOST_SAID = 300
+_MAX_MESSAGE = 300
+"""Characters of a message of Spark's that an error of this package quotes."""
 
 
 def release(spark: SparkSession) -> tuple[int, int]:
@@ -58,7 +59,7 @@ def release(spark: SparkSession) -> tuple[int, int]:
 
 
 def _takes_arrow() -> bool:
-    """Tell whether frames are made of Arrow tables, and told as such; some vendors' 3.5 have it too."""
+    """Test whether frames can be made of Arrow tables, and returned as such; some vendors' 3.5 have it too."""
     return hasattr(DataFrame, "toArrow")
 
 
@@ -71,12 +72,12 @@ def _has_try_cast() -> bool:
 
 
 def union_keeps_buckets(spark: SparkSession) -> bool:
-    """Tell whether this Spark knows that the rows of a union lie as those of its parts do, if it is let to."""
+    """Test whether this Spark, if it is let to, gives a union the partitioning that its parts share."""
     return release(spark) >= (4, 1)
 
 
 def reads_as(spark: SparkSession, stored: T.DataType, wanted: T.DataType) -> bool:
-    """Tell whether this Spark reads a column of Parquet files as a wider type than it has there."""
+    """Test whether this Spark reads a column of Parquet files as a wider type than it has there."""
     return release(spark) >= (4, 0) or _parquet_type(stored) == _parquet_type(wanted)
 
 
@@ -102,7 +103,7 @@ def unreadable_file(message: str) -> str | None:
 
 
 def refused_record(message: str) -> str | None:
-    """Return what Spark says of a record at which it was told to fail; None where an error is of something else."""
+    """Return what Spark says of a record at which it had to fail; None where an error is of something else."""
     found = _REFUSED_RECORD.search(message)
     return None if found is None else _one_line(message[found.start() :])
 
@@ -120,7 +121,7 @@ def failed_expression(message: str) -> tuple[str, str] | None:
 
 def _one_line(text: str) -> str:
     line = _ADVICE.sub("", " ".join(text.partition("\n")[0].split()))
-    return line if len(line) <= _MOST_SAID else f"{line[:_MOST_SAID]}…"
+    return line if len(line) <= _MAX_MESSAGE else f"{line[:_MAX_MESSAGE]}…"
 
 
 def repartition_by_id(rows: DataFrame, count: int, number: str) -> DataFrame:
@@ -134,7 +135,7 @@ def repartition_by_id(rows: DataFrame, count: int, number: str) -> DataFrame:
 
 @lru_cache(maxsize=64)
 def _numbers_by_slot(count: int) -> tuple[int, ...]:
-    """Return, for each of so many partitions, an int that Spark's hash partitioning sends there."""
+    """Return, for each of ``count`` partitions, an int that Spark's hash partitioning sends there."""
     import numpy as np
 
     by_slot: dict[int, int] = {}
@@ -203,7 +204,7 @@ def to_arrow(rows: DataFrame) -> Any:
 
     schema = arrow_schema(frame.schema)
     batches = frame._collect_as_arrow()
-    # Told in the session's time zone: the same times under another name.
+    # Their type has the session's time zone: the same times under another name.
     return pa.Table.from_batches(batches).cast(schema) if batches else schema.empty_table()
 
 
@@ -221,8 +222,8 @@ def from_arrow(spark: SparkSession, table: Any, schema: T.StructType) -> DataFra
 def _from_batches(spark: Any, table: Any, schema: T.StructType) -> DataFrame:
     """Hand a table's batches to the JVM, which Spark 3.5 does for frames of pandas alone.
 
-    By default it makes rows of all of them here and hands these to tasks, one object a row. Where there are several
-    batches, tasks are handed these instead, and make rows of them.
+    By default it makes rows of all of them on the driver and hands these to tasks, one object a row. Where there are
+    several batches, tasks are handed these instead, and make rows of them.
     """
     from pyspark.sql.pandas.serializers import ArrowStreamSerializer
 
@@ -235,7 +236,7 @@ def _from_batches(spark: Any, table: Any, schema: T.StructType) -> DataFrame:
     iterator = spark._sc._serialize_to_jvm(
         batches, ArrowStreamSerializer(), utilities.readArrowStreamFromFile, python.ArrowIteratorServer
     )
-    with _setting(spark, _ROWS_HERE, "0") if len(batches) > 1 else nullcontext():
+    with _setting(spark, _DRIVER_ROWS, "0") if len(batches) > 1 else nullcontext():
         return DataFrame(utilities.toDataFrame(iterator, schema.json(), spark._jsparkSession), spark)
 
 

@@ -44,7 +44,7 @@ def test_files_that_are_written_once_are_looked_up_once(
     read(False)
     assert len(loads) == 4
 
-    monkeypatch.setattr(spark_utils, "_MOST_RELATIONS", 1)
+    monkeypatch.setattr(spark_utils, "_MAX_RELATIONS", 1)
     read(True, "c")
     read(True, "a")
     assert len(loads) == 6
