@@ -1,6 +1,6 @@
-"""The demand for the indexes of a table: how many queries asked for each lately, and the bytes that it spared them.
+"""The demand for the indexes of a table: how many queries asked for each lately, and the bytes that it saved them.
 
-It is what the table's query log tells (:mod:`spark_apps.workload.query_log`); of a table without one nothing is known.
+It comes from the table's query log (:mod:`spark_apps.workload.query_log`); of a table without one nothing is known.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from spark_apps.storage.store import ObjectStore
 from spark_apps.workload.query_log import PROPERTY, read_log
 
 DAYS = 7.0
-"""So far back queries count: a report that is made once a week is among them."""
+"""Days for which queries count: a report that is made once a week is among them."""
 
-_LEAST_DAYS = 1.0
-"""A log that is younger tells nothing."""
+_MIN_DAYS = 1.0
+"""Days that a log must have: a younger one says nothing of the demand."""
 
 _BEHIND = ("covers_nothing", "not_active", "too_much_appended", "too_much_deleted")
 """Why an index was not used that would have been, had it been refreshed."""
@@ -27,7 +27,7 @@ _BEHIND = ("covers_nothing", "not_active", "too_much_appended", "too_much_delete
 class IndexDemand:
     """The demand for one index.
 
-    :param queries: that used it, or would have, had it not been behind. :param bytes_a_day: that it spared them.
+    :param queries: that used it, or would have, had it not been behind. :param bytes_a_day: that it saved them.
     """
 
     queries: float = 0.0
@@ -38,7 +38,7 @@ class IndexDemand:
 class Demand:
     """The demand for the indexes of a table.
 
-    :param queries: of the table, in so many ``days``.
+    :param queries: of the table, in the last ``days``.
     """
 
     queries: float
@@ -62,7 +62,7 @@ def read_demand(store: ObjectStore, properties: Mapping[str, str], now: float | 
     asked = read_log(store, since=datetime.fromtimestamp(until - DAYS * 86_400, UTC))
     first = min((group.first for group in asked), default=None)
     days = 0.0 if first is None else min(DAYS, (until - first.timestamp()) / 86_400)
-    if days < _LEAST_DAYS:
+    if days < _MIN_DAYS:
         return None
     indexes = {
         name: IndexDemand(one.used + sum(one.unused.get(code, 0.0) for code in _BEHIND), one.bytes_spared / days)

@@ -4,8 +4,8 @@
 
     value = table's weight x kind's weight x benefit x overdue x 2^waited / (1 + minutes)
 
-``benefit`` of work on an index is 1 to 7 by the bytes that it spared queries lately, a quarter if none asked for it,
-and 1 where no query log tells. ``overdue`` is how many times a limit of the policy is exceeded (1 to 100),
+``benefit`` of work on an index is 1 to 7 by the bytes that it saved queries lately, a quarter if none asked for it,
+and 1 where there is no query log. ``overdue`` is how many times a limit of the policy is exceeded (1 to 100),
 ``minutes`` the estimated time, ``waited`` how many runs before this one left the work undone. Since that doubles it
 each time, nothing starves: after log2(100 x the weights' and benefits' ratio x (1 + minutes)) runs at the latest a
 work is worth more than anything new, and the first of a run is done whatever the budget.
@@ -39,7 +39,7 @@ BYTES_PER_SECOND = 10e6
 WORK_SECONDS = 5.0
 CLEAN_SECONDS = 20.0
 
-_MOST_OVERDUE = 100.0
+_MAX_OVERDUE = 100.0
 _OPERATION_OF_KIND = {"compact": COMPACT.name, "refresh": REFRESH_INDEX.name, "compact_index": COMPACT_INDEX.name}
 
 CODES = {
@@ -48,8 +48,8 @@ CODES = {
     "unreachable": "The table, or the listing of its warehouse, did not answer; the reason says how.",
     "no_such_table": "There is no table of that name, or none that fits the pattern, or it was dropped.",
     "not_due": "No limit of the policy is reached; the reason has the numbers.",
-    "covered": "The index tells of all rows; there is nothing to refresh.",
-    "foreign_rows": "The rows are a registered source's: they are never folded here.",
+    "covered": "The index covers all rows; there is nothing to refresh.",
+    "foreign_rows": "The rows are a registered source's: this package never folds them.",
     "not_active": "The index is being created, or is disabled.",
     "not_asked_for": "No query asked for the index lately; it is refreshed when it is behind for longer.",
     "nothing_last_time": "The last run of this work found nothing to do, and nothing came since.",
@@ -161,7 +161,7 @@ def _refreshes(survey: TableSurvey) -> Iterator[Verdict]:
         elif survey.statistics.source is not None:
             yield _refresh_of_source(survey, name, index, policy)
         elif index.lag.is_empty:
-            yield SkippedWork("covered", "It tells of all rows.", "refresh", name)
+            yield SkippedWork("covered", "It covers all rows.", "refresh", name)
         else:
             yield _refresh(survey, name, index, policy)
 
@@ -181,7 +181,7 @@ def _refresh(survey: TableSurvey, name: str, index: IndexStatistics, policy: Ref
     if (unasked := _may_wait(survey, name, policy, age)) is not None:
         return unasked
     seconds = _seconds(survey, "refresh", name, lag.bytes)
-    return DueWork("refresh", reason + _told(survey, name), overdue, lag.bytes, seconds, name, policy.mode)
+    return DueWork("refresh", reason + _demand_text(survey, name), overdue, lag.bytes, seconds, name, policy.mode)
 
 
 def _may_wait(survey: TableSurvey, name: str, policy: RefreshPolicy, age: float) -> SkippedWork | None:
@@ -199,16 +199,16 @@ def _may_wait(survey: TableSurvey, name: str, policy: RefreshPolicy, age: float)
     return SkippedWork("not_asked_for", reason, "refresh", name)
 
 
-def _told(survey: TableSurvey, name: str) -> str:
+def _demand_text(survey: TableSurvey, name: str) -> str:
     """Return what queries had of an index, as the end of a reason."""
     if survey.demand is None:
         return ""
     wanted = survey.demand.of(name)
-    return f", spares {format_bytes(round(wanted.bytes_a_day))} a day" if wanted.queries else ", no query asked for it"
+    return f", saves {format_bytes(round(wanted.bytes_a_day))} a day" if wanted.queries else ", no query asked for it"
 
 
 def _refresh_of_source(survey: TableSurvey, name: str, index: IndexStatistics, policy: RefreshPolicy) -> Verdict:
-    """Return the refresh of a source's index, which alone can tell what the source holds by now."""
+    """Return the refresh of a source's index; what the source holds by now only the refresh itself finds out."""
     last = survey.done.get(work_key("refresh", name))
     age = survey.checked - last.at if last is not None else survey.built_ages.get(name) or 0.0
     overdue, reason = _worst([_over(age, policy.every, f"last looked at the source {format_seconds(age)} ago")])
@@ -218,7 +218,7 @@ def _refresh_of_source(survey: TableSurvey, name: str, index: IndexStatistics, p
         return unasked
     size = max(index.lag.bytes, last.bytes if last is not None else 0)
     seconds = _seconds(survey, "refresh", name, size)
-    return DueWork("refresh", reason + _told(survey, name), overdue, size, seconds, name, policy.mode)
+    return DueWork("refresh", reason + _demand_text(survey, name), overdue, size, seconds, name, policy.mode)
 
 
 def _verify(survey: TableSurvey) -> Iterator[Verdict]:
@@ -279,7 +279,7 @@ def _over(measured: float, limit: float | None, reason: str) -> tuple[float, str
     """Return how many times a limit is reached, 0 if not; with the words for it."""
     if limit is None or measured < limit or not measured:
         return 0.0, ""
-    return min(measured / limit if limit else _MOST_OVERDUE, _MOST_OVERDUE), reason
+    return min(measured / limit if limit else _MAX_OVERDUE, _MAX_OVERDUE), reason
 
 
 def _worst(reached: list[tuple[float, str]]) -> tuple[float, str]:
@@ -301,7 +301,7 @@ def _seconds(survey: TableSurvey, kind: str, index: str | None, size: int) -> fl
 
 
 WEIGHTS = {"refresh": 4.0, "compact": 3.0, "compact_index": 2.0, "verify": 1.0, "clean": 1.0}
-"""What a kind of work is worth: rows that no index tells of cost every query, small files some, old versions none."""
+"""What a kind of work is worth: rows that no index covers cost every query, small files some, old versions none."""
 
 UNASKED = 0.25
 """What work on an index that no query asks for is worth, of other work on an index."""
@@ -311,8 +311,10 @@ _MEGABYTE = 1_000_000
 START_SECONDS = 15.0
 """What a table costs beside its works: a task and a start of Spark."""
 
-_MOST_WAITED = 30
-_MOST_LOGGED = 10_000
+_MAX_WAITED = 30
+"""Runs that count as waited, at the most: the value of a work doubles with each."""
+_MAX_LOGGED_ROWS = 10_000
+"""Rows of each table of a plan in the log."""
 
 
 @dataclass(frozen=True)
@@ -477,7 +479,7 @@ def runs_waited(last: LastPlans, dag_id: str, work: DueWork, done_at: float | No
         if old.key == work.key:
             done = done_at is not None and done_at >= before.at
             # A run that plans again, being retried or cleared, has waited no longer for that.
-            return 0 if done else min(old.waited + (before.run_id != run_id), _MOST_WAITED)
+            return 0 if done else min(old.waited + (before.run_id != run_id), _MAX_WAITED)
     return 0
 
 
@@ -496,7 +498,7 @@ def benefit_of(survey: TableSurvey, index: str | None) -> float:
 
 def as_text(plan: MaintenancePlan) -> str:
     """Return the plan as a table for the log, whose lines do not hang on a worker's terminal."""
-    return printing.as_text(plan.view(), printing.ANY_WIDTH, _MOST_LOGGED)
+    return printing.as_text(plan.view(), printing.ANY_WIDTH, _MAX_LOGGED_ROWS)
 
 
 def _candidate(survey: TableSurvey, work: DueWork, dag_id: str, run_id: str | None) -> Candidate:
@@ -519,7 +521,7 @@ def _task(works: list[Candidate]) -> dict[str, Any]:
     steps = [_step(one.work) for one in works]
     refreshed = {step["index"] for step in steps if step["kind"] == "refresh"}
     for one in works:
-        # Folded rows are new files to these indexes: without a refresh they would tell of less than before.
+        # Folded rows are new files to these indexes: without a refresh they would cover less than before.
         steps += [
             {"kind": "refresh", "index": name, "mode": "incremental", "bytes": 0, "options": {}}
             for name in one.work.then
@@ -527,7 +529,7 @@ def _task(works: list[Candidate]) -> dict[str, Any]:
         ]
     steps.sort(key=lambda step: (ORDER.index(step["kind"]), step["index"] or ""))
     return {
-        # By its location, from which a source whose log lies elsewhere is found too.
+        # By its location, from which a source whose log is elsewhere is found too.
         "table": table.location,
         "name": table.name,
         "table_conn_id": table.conn_id,

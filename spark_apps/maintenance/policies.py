@@ -43,7 +43,7 @@ def count_of(value: Any, where: str, least: int = 1) -> int:
 
 _MODES = {"refresh": ("incremental", "full"), "compact": ("quick", "full")}
 _WILD = frozenset("*?[")
-_LONGEST_PATTERN = 200
+_MAX_PATTERN = 200
 
 P = TypeVar("P")
 
@@ -52,11 +52,11 @@ P = TypeVar("P")
 class RefreshPolicy:
     """An index is refreshed when one of these is reached; ``None`` switches a limit off.
 
-    :param lag_commits: commits that it does not tell of. :param lag_bytes: bytes of their files.
+    :param lag_commits: commits that it does not cover. :param lag_bytes: bytes of their files.
     :param lag_age: seconds since the oldest of them.
-    :param every: of a registered source, whose changes only a look at it can tell: seconds since the last look.
-    :param unasked_age: of an index that no query asked for lately, as the table's query log tells: so many seconds it
-        may be behind, whatever the other limits say.
+    :param every: of a registered source, whose changes only a look at it can find: seconds since the last look.
+    :param unasked_age: of an index that, by the table's query log, no query asked for lately: seconds that it may be
+        behind, whatever the other limits say.
     """
 
     lag_commits: int | None = 1
@@ -84,7 +84,7 @@ class CompactPolicy:
 
 @dataclass(frozen=True)
 class CleanPolicy:
-    """Old versions are expired and their files deleted, ``every`` so many seconds.
+    """Old versions are expired and their files deleted; ``every`` is the time between, in seconds.
 
     What stays: see :func:`~spark_apps.timeline.cleaning.clean`.
     """
@@ -96,7 +96,7 @@ class CleanPolicy:
 
 @dataclass(frozen=True)
 class VerifyPolicy:
-    """Each index is compared with a full scan of the table ``every`` so many seconds."""
+    """Each index is compared with a full scan of the table; ``every`` is the time between, in seconds."""
 
     every: float | None = 6.5 * 86400.0
 
@@ -142,7 +142,7 @@ class TableEntry:
 
     @property
     def is_pattern(self) -> bool:
-        """True if the entry stands for whatever tables of the warehouse have names like it."""
+        """True if the entry is a pattern, of all tables of the warehouse whose names match it."""
         return bool(_WILD & set(self.table))
 
     def covers_index(self, name: str) -> bool:
@@ -256,7 +256,7 @@ def check_pattern(pattern: Any, where: str) -> str:
 
     :raises InvalidInput: if it is no pattern, or one that no name can be meant by.
     """
-    if not isinstance(pattern, str) or not pattern or len(pattern) > _LONGEST_PATTERN:
+    if not isinstance(pattern, str) or not pattern or len(pattern) > _MAX_PATTERN:
         raise InvalidInput(
             f"{where} is {pattern!r:.80}, which is no pattern.", hint="Write it like demo.* or *.orders."
         )

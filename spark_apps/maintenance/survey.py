@@ -1,7 +1,7 @@
 """Looks at the tables that a description names: which there are, how they are, and who is at work on them.
 
-Each table is read by its log alone, several at once, and within a limit of time: a table that cannot be reached is told
-of with the reason and never keeps the others from being looked at.
+Each table is read by its log alone, several at once, and within a limit of time: a table that cannot be reached is
+reported with the reason and never keeps the others from being looked at.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ PATIENCE_SECONDS = 60.0
 
 _AT_ONCE = 8
 _SILENT_SECONDS = 900.0
-"""An attempt without a sign of life for so long does not keep maintenance away."""
+"""Seconds without a sign of life after which an attempt no longer keeps maintenance away."""
 
 
 @dataclass(frozen=True)

@@ -57,7 +57,7 @@ _AS_PARTITION = {"tinyint", "smallint", "int", "bigint", "string", "boolean", "d
 
 @dataclass(frozen=True)
 class _Opened:
-    """A version of a table as ``deltalake`` has loaded it, and its files, which all lie in the table."""
+    """A version of a table as ``deltalake`` has loaded it, and its files, which are all in the table's folder."""
 
     table: Any
     added: list[dict[str, Any]]
@@ -87,7 +87,7 @@ class DeltaTable:
 
         :raises VersionNotFound: if there is no such version.
         :raises TableNotFound: if there is no table.
-        :raises UnsupportedSource: if it cannot be read here.
+        :raises UnsupportedSource: if it cannot be read.
         """
         opened = self._open(version)
         table = opened.table
@@ -130,7 +130,7 @@ class DeltaTable:
         return fields, tuple(name for name in names if types[name] in _AS_PARTITION)
 
     def _open(self, version: str | int | None) -> _Opened:
-        """Load a version, and check where all lies that it would make a reader open."""
+        """Load a version, and check the places of all files that it would make a reader open."""
         try:
             import deltalake
             from deltalake import exceptions
@@ -168,7 +168,7 @@ class DeltaTable:
         unknown = sorted(features - _HARMLESS - _WHOLE.keys())
         if unknown:
             raise UnsupportedSource(
-                f"{self._location.uri} uses the Delta reader feature {unknown[0]!r}, which is not honoured here.",
+                f"{self._location.uri} uses the Delta reader feature {unknown[0]!r}, which this package does not know.",
                 hint="Read it with an engine that knows the feature, or drop the feature from the table.",
             )
 
@@ -207,7 +207,7 @@ class DeltaTable:
     def _added(self, table: Any) -> list[dict[str, Any]]:
         """Return the files of a table as it was loaded; it reads no others, whatever its log holds by now.
 
-        :raises UnsupportedSource: if one lies outside of the table.
+        :raises UnsupportedSource: if one is outside of the table.
         """
         import pyarrow as pa
 
@@ -221,7 +221,7 @@ class DeltaTable:
 
     def _outside(self, path: str) -> UnsupportedSource:
         return UnsupportedSource(
-            f"{self._location.uri} lists {printable(path[:300])}, which lies outside of it (a shallow clone), or is "
+            f"{self._location.uri} lists {printable(path[:300])}, which is outside of it (a shallow clone), or is "
             "written so that not all readers look for it in the same place.",
             hint="Register the table that it was cloned from.",
         )

@@ -1,7 +1,7 @@
 """Places that the log of a Delta table leads to beside its data files: sidecars of checkpoints, and deletion vectors.
 
-``deltalake`` opens both wherever the log says, and tells of neither. So before it reads a version, the files of the log
-that it will read are read here for these places alone, and afterwards they are looked at again: a version that was
+``deltalake`` opens both wherever the log says, and reports neither. So before it reads a version, this module reads the
+files of the log that it will read, for these places alone, and looks at them again afterwards: a version that was
 changed meanwhile is read anew. No Spark.
 """
 
@@ -29,8 +29,8 @@ LOG = "_delta_log"
 _SIDECARS = f"{LOG}/_sidecars"
 _AT_ONCE = 16
 _TRIES = 3
-_MOST_BYTES = 1 << 31
-"""Of one file of the log; a checkpoint of a million files has some hundred megabytes."""
+_MAX_BYTES = 1 << 31
+"""Bytes of one file of the log; a checkpoint of a million files has some hundred megabytes."""
 
 _COMMIT = re.compile(rf"{LOG}/(\d{{20}})\.json")
 _COMPACTED = re.compile(rf"{LOG}/(\d{{20}})\.(\d{{20}})\.compacted\.json")
@@ -40,7 +40,7 @@ _CHECKPOINT = re.compile(
 
 _VECTOR = ("storageType", "pathOrInlineDv")
 _UUID = 20
-"""Characters of the id that a vector's file is named by; what stands before them is a folder."""
+"""Characters of the id that a vector's file is named by; what is before them is a folder."""
 
 
 class _Vector(msgspec.Struct):
@@ -66,7 +66,7 @@ prepare(_Action)
 
 
 def read_checked(store: Store, version: int | None, load: Callable[[int | None], Any]) -> Any:
-    """Load a version of a Delta table after each place that its log names was found to lie in the table.
+    """Load a version of a Delta table, once each place that its log names was found to be in the table.
 
     :param store: of the table's folder.
     :param version: the newest by default.
@@ -164,7 +164,7 @@ class _Places:
 
     def _check(self, key: str) -> list[str]:
         """Check what one file names, and return the keys of sidecars that it lists."""
-        body = self._store.get(key, _MOST_BYTES)
+        body = self._store.get(key, _MAX_BYTES)
         sidecars = []
         what = f"{self._store.uri}/{key}"
         for action in _of_parquet(body, what) if key.endswith(".parquet") else _of_lines(body, what):
@@ -196,7 +196,7 @@ class _Places:
 
 def _outside(store: Store, what: str, path: str) -> UnsupportedSource:
     return UnsupportedSource(
-        f"The log of {store.uri} leads to {what} {printable(path[:300])}, which lies outside of the table.",
+        f"The log of {store.uri} leads to {what} {printable(path[:300])}, which is outside of the table.",
         hint="Register the table that it belongs to.",
     )
 

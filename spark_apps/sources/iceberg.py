@@ -1,6 +1,6 @@
 """Iceberg tables as a source: the data files of a snapshot, planned by ``pyiceberg`` from its metadata.
 
-Spark is given the Parquet files by their column names. Where those do not tell the truth (columns renamed, types
+Spark is given the Parquet files by their column names. Where those are not enough (columns renamed, types
 widened, other formats), and where rows of a file are deleted by position, the rows come through ``pyiceberg``; deletes
 by equality are refused.
 """
@@ -104,7 +104,7 @@ def same_names_and_types(table: Any, schema: Any) -> str | None:
 
 
 def redefined_columns(table: Any, schema: Any) -> str:
-    """Return the columns of ``schema`` whose names stood for something else earlier, by id and type; "" if none.
+    """Return the columns of ``schema`` whose names were those of others earlier, by id and type; "" if none.
 
     What indexes hold of files then says nothing of these columns. Later schemas do not count, so that of a snapshot of
     the past the same is said as was then.
@@ -187,7 +187,7 @@ class IcebergTable:
 
         :raises VersionNotFound: if there is no such version.
         :raises TableNotFound: if there is no table.
-        :raises UnsupportedSource: if it cannot be read here.
+        :raises UnsupportedSource: if it cannot be read.
         """
         table = self._open()
         snapshot = self._snapshot(table, version)
@@ -245,7 +245,7 @@ class IcebergTable:
         if deletes:
             why = "delete files"
         elif why is None and beside:
-            # Such a column may stand in the metadata only.
+            # Such a column may be in the metadata only.
             why = f"partition column {beside[0]!r}, by which the table was not partitioned when it was registered"
         elif why is None and str(data.file_format).rpartition(".")[2].upper() != "PARQUET":
             why = f"data files of format {str(data.file_format).rpartition('.')[2]}"
@@ -319,7 +319,7 @@ class IcebergTable:
     def _missing(self, error: Exception) -> TableNotFound:
         return TableNotFound(
             f"There is no Iceberg table at {self._where()}: {str(error).rstrip('.')}.",
-            hint="A folder without version-hint.text does not tell its newest metadata, for only the catalog knows "
+            hint="A folder without version-hint.text does not name its newest metadata, for only the catalog knows "
             "what was committed: give options={'catalog': …, 'identifier': …}, or the metadata file itself.",
         )
 
@@ -333,7 +333,7 @@ class IcebergTable:
         return table
 
     def _check_files(self, *paths: str) -> None:
-        """Check where files lie that the metadata names, as ``pyiceberg`` is given them."""
+        """Check the places of files that the metadata names, as ``pyiceberg`` is given them."""
         source = SourceDefinition("iceberg", self.location.uri, self._options)
         check_files(paths, source, self._storage_options, self._log)
 

@@ -57,7 +57,7 @@ def load_named(options: Mapping[str, str], properties: Mapping[str, str]) -> Any
 
 
 def load_at(location: str, storage_options: Mapping[str, Any] | None) -> Any:
-    """Load the table whose metadata file, or folder with a version hint, lies at a location.
+    """Load the table whose metadata file, or folder with a version hint, is at a location.
 
     Errors of pyiceberg pass.
 
@@ -106,8 +106,8 @@ def _trust_no_table(catalog: Any) -> None:
     make: Callable[..., Any] | None = getattr(catalog, "_load_file_io", None)
     if make is None:
         raise EnvironmentMismatch(
-            f"The catalog {type(catalog).__name__} of this pyiceberg makes its file access in a way that is not known "
-            "here, so properties of the table could name code to run.",
+            f"The catalog {type(catalog).__name__} of this pyiceberg makes its file access in an unknown way, so "
+            "properties of the table could name code to run.",
             hint="Install the version of pyiceberg that the package was tested with.",
         )
     answer: Callable[..., Any] | None = getattr(catalog, "_response_to_table", None)

@@ -64,15 +64,15 @@ def _unclosed(pattern: str, sign: str) -> InvalidInput:
 
 
 def check_apart(location: Location, log: str) -> None:
-    """Check that neither the log lies in the source nor the source in the log.
+    """Check that neither the log is in the source nor the source in the log.
 
-    :raises InvalidInput: if log and source lie one inside the other: sources are never written to, and what is cleaned
-        must not be files of the source.
+    :raises InvalidInput: if one is inside the other: sources are never written to, and what is cleaned must not be
+        files of the source.
     """
     source, log_folder = f"{location.base.rstrip('/')}/", f"{log.rstrip('/')}/"
     if source.startswith(log_folder) or log_folder.startswith(source):
         raise InvalidInput(
-            f"The log {log} and the source {location.base} lie one inside the other.",
+            f"The log {log} and the source {location.base} are one inside the other.",
             hint="Give an index_root outside of the source.",
         )
 
@@ -239,7 +239,7 @@ def check_unchanged(
 def _same_time(first: float, second: float | None) -> bool:
     """Return whether two times of change are one, as far as both are known.
 
-    The header of a single object tells whole seconds, while a listing by the same store may tell milliseconds.
+    The header of a single object has whole seconds, while a listing by the same store may have milliseconds.
     """
     if second is None or abs(first - second) < 1e-6:
         return True

@@ -1,7 +1,7 @@
 """Marks of a folder of plain files that is another format's table: its log, its metadata, names of its folders.
 
 Which of such a table's files hold its rows, and which of these rows live, its own log says, so as plain files it would
-be read with old versions and deleted rows. What lies in the folder shows in the listing that is made anyway; folders
+be read with old versions and deleted rows. What is in the folder shows in the listing that is made anyway; folders
 above are looked at by calls of their own, on a local disk by the operating system.
 """
 
@@ -107,7 +107,7 @@ def check_plain(location: Location, files: Iterable[str], marks: Collection[Mark
 
 
 def check_above(location: Location, options: Mapping[str, Any] | None) -> None:
-    """Check that a location lies in no table of another format, by looking into the folders above.
+    """Check that a location is in no table of another format, by looking into the folders above.
 
     :raises OtherFormat: naming the folder and the format.
     """
@@ -130,8 +130,8 @@ def check_folder(location: Location, options: Mapping[str, Any] | None) -> None:
     """
     if location.is_local:
         check_above(location, options)
-    here = _marks_in_local if location.is_local else _marks_in_remote
-    for mark in here(location.base, options):
+    marks_in = _marks_in_local if location.is_local else _marks_in_remote
+    for mark in marks_in(location.base, options):
         raise _refused(location, mark)
 
 
@@ -168,7 +168,7 @@ def _remote_above(base: str, options: Mapping[str, Any] | None) -> Iterator[Mark
             yield from _marks_in_remote(f"{scheme}://{'/'.join(parts[:count])}", options)
         except (StorageError, InvalidInput) as error:
             # Who may read a folder need not be allowed to look into those above.
-            logger.info("What lies above %s cannot be looked at: %s", base, error)
+            logger.info("The folders above %s cannot be looked at: %s", base, error)
             return
 
 
@@ -195,7 +195,7 @@ def _refused(location: Location, mark: Mark) -> OtherFormat:
 
 
 def seen_in(keys: Iterable[str]) -> list[Mark]:
-    """Return what the names of files that a listing shows tell, once each."""
+    """Return the marks in the names of files that a listing shows, once each."""
     folders: dict[str, str] = {}
     for key in keys:
         folder, _, name = key.rpartition("/")

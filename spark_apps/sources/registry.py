@@ -75,7 +75,7 @@ def columns_of_files(
     Partition columns that a given schema does not name come last, of type int, bigint, date or string, whichever holds
     all their values.
 
-    :raises InvalidSchema: if Spark cannot tell the columns, or there is none but partition columns.
+    :raises InvalidSchema: if Spark cannot infer the columns, or there is none but partition columns.
     :raises InvalidInput: if there is nothing to infer them from, or folders contradict.
     """
     check_above(location, storage_options)
@@ -126,13 +126,13 @@ def _inferred(
             return _schema_of(spark, form, options, paths)
     except spark_errors() as error:
         raise InvalidSchema(
-            f"Spark cannot tell the columns of {chosen[0].path} as {form}: {message_of(error)}",
+            f"Spark cannot infer the columns of {chosen[0].path} as {form}: {message_of(error)}",
             hint="Check the format and its options, or give schema=….",
         ) from error
 
 
 def _schema_of(spark: SparkSession, form: str, options: Mapping[str, str], paths: Sequence[str]) -> T.StructType:
-    """Return the columns of files as Spark tells them, also of names that differ in case only."""
+    """Return the columns of files as Spark infers them, also of names that differ in case only."""
     given = {**options, RECURSIVE: "true"}
     try:
         return spark.read.format(form).options(**given).load(list(paths)).schema
@@ -175,7 +175,9 @@ def usable_columns(location: str, form: str, schema: T.StructType) -> T.StructTy
                 T.StructField(name, T.StringType() if isinstance(field.dataType, T.NullType) else field.dataType)
             )
         renamed = ", ".join(f.name for f, g in zip(fields, schema.fields, strict=True) if f.name != g.name)
-        logger.warning("Columns of %s cannot be called by their names and are %s here: %s.", location, renamed, why)
+        logger.warning(
+            "Columns of %s cannot have the names in the files and are called %s: %s.", location, renamed, why
+        )
         return T.StructType(fields)
     logger.warning("Columns of %s are left out: %s.", location, why)
     return T.StructType([field for field in schema.fields if field.name not in reasons])
@@ -244,7 +246,7 @@ class PlainFiles:
         Folders above are looked at only on a local disk, where that costs no request.
 
         :raises InvalidInput: if a version is asked for; there are none.
-        :raises OtherFormat: if the folder is a table of another format, or lies in one.
+        :raises OtherFormat: if the folder is a table of another format, or is in one.
         """
         if version is not None:
             raise InvalidInput(
@@ -324,9 +326,9 @@ def with_partition_texts(
                 hint="Register the part of the location in which all folders are alike.",
             )
         if expected and not texts:
-            logger.warning("%s lies outside of the partitions of %s and is not read.", file.path, location.uri)
+            logger.warning("%s is outside of the partitions of %s and is not read.", file.path, location.uri)
         elif not expected and location.pattern is None and not recursive and "/" in file.relative:
-            logger.warning("%s lies in a folder of %s that is no partition and is not read.", file.path, location.uri)
+            logger.warning("%s is in a folder of %s that is no partition and is not read.", file.path, location.uri)
         else:
             kept.append((file, texts))
     return kept
@@ -388,7 +390,7 @@ class Refused:
 
 
 def check_surroundings(table: TableDefinition, storage_options: Mapping[str, Any] | None) -> None:
-    """Check that a source of plain files lies in no table of another format, by calls to its store.
+    """Check that a source of plain files is in no table of another format, by calls to its store.
 
     :raises OtherFormat: naming the folder and the format.
     """
@@ -414,7 +416,7 @@ class Source(ExternalFiles, Protocol):
         """Return the files of the source now, or as of a version of its own.
 
         :raises VersionNotFound: if there is no such version.
-        :raises UnsupportedSource: if it cannot be read here.
+        :raises UnsupportedSource: if it cannot be read.
         :raises StorageError: if the source cannot be listed.
         """
 
@@ -435,7 +437,7 @@ def open_source(table: TableDefinition, storage_options: Mapping[str, Any] | Non
     :param storage_options: of the store that holds it, with the reader's ``source_roots``; never written down.
     :param log: address of the table's log.
     :raises SourceNotAllowed: if the reader has not allowed the log to name it.
-    :raises InvalidInput: if the log names a format or an option that is not known here.
+    :raises InvalidInput: if the log names an unknown format or option.
     """
     assert table.source is not None
     check_allowed(log, table.source, storage_options)
@@ -515,7 +517,7 @@ class CatalogTable:
 def find_in_catalog(spark: SparkSession, name: str) -> CatalogTable | None:
     """Return the folder behind a name, or ``None`` if it is no name of a table (a path, or nothing in the catalog).
 
-    :raises UnsupportedSource: for a view, a format that is not plain files, or partitions that lie elsewhere.
+    :raises UnsupportedSource: for a view, a format that is not plain files, or partitions that are elsewhere.
     """
     if not looks_like_name(name) or Path(name).exists() or not _exists(spark, name):
         return None
@@ -526,7 +528,7 @@ def find_in_catalog(spark: SparkSession, name: str) -> CatalogTable | None:
         what = "a view" if "VIEW" in details.get("Type", "").upper() else f"a table of the format {form or 'unknown'!r}"
         raise UnsupportedSource(
             f"{name} is {what} in Spark's catalog, not a folder of plain files.",
-            hint=f"Names stand for {', '.join(PLAIN_FORMATS)}; give other tables by their address.",
+            hint=f"By name only {', '.join(PLAIN_FORMATS)} can be given; give other tables by their address.",
         )
     location = _catalog_path(details["Location"])
     if details.get("Partition Provider", "").lower() == "catalog":
@@ -559,7 +561,7 @@ def _storage_properties(text: str) -> dict[str, str]:
 
 
 def _check_partitions(spark: SparkSession, name: str, quoted: str, location: str) -> None:
-    """Check that all partitions lie in the table's folder.
+    """Check that all partitions are in the table's folder.
 
     The catalog knows partitions that a listing of the folder might not find, or the other way round.
     """
@@ -570,5 +572,5 @@ def _check_partitions(spark: SparkSession, name: str, quoted: str, location: str
         details = {row[0].strip(): (row[1] or "") for row in rows}
         if not _catalog_path(details.get("Location", location)).startswith(location):
             raise UnsupportedSource(
-                f"The partition {path} of {name} lies outside of {location}.", hint="Register its folder by itself."
+                f"The partition {path} of {name} is outside of {location}.", hint="Register its folder by itself."
             )

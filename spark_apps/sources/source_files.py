@@ -36,7 +36,7 @@ STATE = "state"
 class SourceFile:
     """A file of a source.
 
-    :param path: absolute, with a scheme, as it stands (nothing quoted).
+    :param path: absolute, with a scheme, unquoted.
     :param modified: seconds since 1970, ``None`` where it is unknown.
     :param partition: canonical path of its partition, with the columns' values as text.
     :param values: values as text of other columns that the file does not hold.
@@ -102,7 +102,7 @@ def check_distinct(location: str, files: Iterable[SourceFile]) -> None:
         other = file.path if file.path in paths else ids.get(file.lineage)
         if other is not None:
             raise StorageError(
-                f"The source {location} lists {file.path} and {other}, which cannot be told apart.",
+                f"The source {location} lists {file.path} and {other}, which cannot be distinguished.",
                 outcome="Nothing was changed.",
                 hint="List it again; if it stays so, rename or rewrite one of the two.",
             )

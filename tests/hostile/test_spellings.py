@@ -142,7 +142,7 @@ def test_given_a_delta_log_that_is_written_anew_after_its_files_were_checked_the
     assert read("delta", place) == [1]
     bad = add(f"file:{secret}", secret.stat().st_size)
 
-    with pytest.raises(UnsupportedSource, match=r"s\.parquet, which lies outside"):
+    with pytest.raises(UnsupportedSource, match=r"s\.parquet, which is outside"):
         read("delta", place, lambda: write_log(place, bad, mapped=True))
 
 
@@ -181,7 +181,7 @@ def test_given_links_in_a_delta_table_that_lead_out_of_it_then_they_are_not_foll
         at.symlink_to(kept)
     shutil.move(log, secret.parent / "log")
     log.symlink_to(secret.parent / "log")
-    with pytest.raises(UnsupportedSource, match=r"0\.json, which lies outside"):
+    with pytest.raises(UnsupportedSource, match=r"0\.json, which is outside"):
         read("delta", place)
 
 

@@ -156,7 +156,7 @@ def test_files_that_differ_in_anything_have_different_ids(attributes: set[tuple[
 
 
 def test_two_files_that_cannot_be_told_apart_are_an_error() -> None:
-    with pytest.raises(errors.StorageError, match="told apart"):
+    with pytest.raises(errors.StorageError, match="cannot be distinguished"):
         check_distinct("here", [SourceFile("file:///a", 1), SourceFile("file:///a", 2)])
 
 
