@@ -22,7 +22,7 @@ from msgspec.structs import replace as changed
 from spark_apps.actions.source_diff import LastObservation, Observation, check_types, observe
 from spark_apps.actions.upsert_plan import UpsertLimits
 from spark_apps.engine.pyspark_names import spark_errors
-from spark_apps.engine.spark_versions import message_of
+from spark_apps.engine.spark_versions import message_of, missing_names
 from spark_apps.layout.partitions import canonical
 from spark_apps.mergetree.tree import Snapshot
 from spark_apps.mergetree.write import translate_spark_errors
@@ -376,14 +376,14 @@ def index_errors(context: IndexContext) -> Iterator[None]:
         ):
             yield
     except spark_errors(KeyError) as error:
-        there = {field.name.lower() for field in context.table.fields}
+        existing = {field.name.lower() for field in context.table.fields}
         named = [*definition.columns, *definition.included, *(definition.partition_by or ())]
-        said = str(error)  # any other failure stays what it is, whatever the table lacks
-        lacking = [name for name in named if name.lower() not in there and (said == repr(name) or f"`{name}`" in said)]
-        if not lacking:
+        missing = missing_names(error)  # any other failure stays what it is, whatever the table lacks
+        lacking = next((name for name in named if name.lower() not in existing and name in missing), None)
+        if lacking is None:
             raise
         raise UnknownColumn(
-            f"{label} is over the column {lacking[0]!r}, which the table lacks.",
+            f"{label} is over the column {lacking!r}, which the table lacks.",
             hint="Drop the index, and create it again over columns that are there.",
         ) from error
 

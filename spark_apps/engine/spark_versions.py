@@ -43,6 +43,9 @@ _FAILED_EXPRESSION = re.compile(
     r"|DATETIME_OVERFLOW)(?:\.\w+)?\] (?P<said>.*?)(?: SQLSTATE: \w{5}|\n|$)"
     r"|(?P<other>[A-Z][A-Z0-9_.]*)\] (?P<text>[^\n]*?) SQLSTATE: 22\w{3})"
 )
+_QUOTED_NAME = re.compile(r"`((?:[^`]|``)+)`")
+_EXISTING_NAMES = ("proposal", "fields")  # parameters of Spark's errors that list the columns there are
+
 _ADVICE = re.compile(r"(?<=\.) (?:Correct|Use|If necessary|Please|To) .*| SQLSTATE: \w{5}.*")
 """What Spark says to do, which no index can: its expressions have no ``try_cast``."""
 _MAX_MESSAGE = 300
@@ -94,6 +97,19 @@ def message_of(error: BaseException) -> str:
     if said is None and hasattr(error, "java_exception"):  # py4j's
         said = error.java_exception.getMessage()
     return ((said or str(error)).strip().splitlines() or [""])[0]
+
+
+def missing_names(error: BaseException) -> frozenset[str]:
+    """Return the names that an error is about: the key of a KeyError, or the columns that Spark cannot resolve.
+
+    Spark's errors are judged by their parameters, not by their text, which also lists columns that exist.
+    """
+    parameters = error.getMessageParameters() if hasattr(error, "getMessageParameters") else None
+    if parameters is None:
+        return frozenset(map(str, error.args if isinstance(error, KeyError) else ()))
+    missing = [str(value) for name, value in dict(parameters).items() if name not in _EXISTING_NAMES]
+    quoted = (part.replace("``", "`") for value in missing for part in _QUOTED_NAME.findall(value))
+    return frozenset([*missing, *quoted])
 
 
 def unreadable_file(message: str) -> str | None:

@@ -191,15 +191,14 @@ def test_given_long_work_then_signs_of_life_tell_its_phase(handle: TableHandle) 
     assert (beat.phase, beat.done, beat.total) == ("write the rows", 3, 8)
 
 
-@pytest.mark.parametrize("error", [KeyError("a city"), KeyError("`a city` cannot be resolved")])
-def test_given_an_index_over_a_column_that_is_not_there_then_an_error_over_it_names_both(
-    handle: TableHandle, error: Exception
-) -> None:
+def test_given_an_index_over_a_column_that_is_not_there_then_an_error_over_it_names_both(handle: TableHandle) -> None:
     with pytest.raises(UnknownColumn, match="'by_city' is over the column 'a city'"), index_errors(_over_city(handle)):
-        raise error
+        raise KeyError("a city")
 
 
-@pytest.mark.parametrize("error", [KeyError("id"), KeyError("town"), KeyError("a city map"), ValueError("a city")])
+@pytest.mark.parametrize(
+    "error", [KeyError("id"), KeyError("town"), KeyError("no `a city` today"), ValueError("a city")]
+)
 def test_given_an_index_over_a_column_that_is_not_there_then_another_error_stays_what_it_is(
     handle: TableHandle, error: Exception
 ) -> None:

@@ -7,6 +7,7 @@ from decimal import Decimal
 from typing import Any
 
 import pytest
+from pyspark.errors import AnalysisException
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
@@ -14,6 +15,7 @@ from spark_apps.engine.spark_versions import (
     arrow_schema,
     failed_expression,
     from_arrow,
+    missing_names,
     refused_record,
     repartition_by_id,
     to_arrow,
@@ -21,7 +23,7 @@ from spark_apps.engine.spark_versions import (
     unreadable_file,
 )
 from spark_apps.mergetree import spark_versions
-from spark_apps.mergetree.schema import parse_ddl
+from spark_apps.mergetree.schema import parse_ddl, quote
 from tests.spark.local import session_with
 from tests.spark_apps.frames import frame
 
@@ -164,3 +166,16 @@ def test_given_another_error_then_no_file_record_or_expression_is_named() -> Non
     assert unreadable_file("Encountered error while reading the log.") is None
     assert refused_record("[PATH_NOT_FOUND] Path does not exist. SQLSTATE: 42K03") is None
     assert failed_expression("[UNRESOLVED_COLUMN.WITH_SUGGESTION] A column. SQLSTATE: 42703") is None
+
+
+@pytest.mark.parametrize("name", ["a city", "a `quoted` city"])
+def test_given_a_column_that_a_frame_lacks_then_the_error_of_spark_names_it_and_none_that_exists(
+    spark: Any, name: str
+) -> None:
+    rows = spark.range(1).select("id", F.col("id").alias("a town"))
+
+    with pytest.raises(AnalysisException) as raised:
+        rows.select(F.col(quote(name)))
+
+    assert {name, "a town", "id"} & missing_names(raised.value) == {name}
+    assert missing_names(KeyError(name)) == {name}
