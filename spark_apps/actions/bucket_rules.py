@@ -1,6 +1,6 @@
 """Changes of a table's bucket rules: an overwrite, an addition or a rollback, and the rules that a table has.
 
-Nothing is written here; :mod:`spark_apps.actions.rescale` does what a change asks for.
+It writes nothing; :mod:`spark_apps.actions.rescale` carries a change out.
 
 Follows Hudi's RFC-89: every change is a config version of its own, the newest one comes first.
 """
@@ -226,7 +226,7 @@ def check_agrees(state: State, given: Mapping[str, Any]) -> None:
         if brought is not None and _plain(brought) != _plain(present):
             raise InvalidRule(
                 f"The table has the {name} {_plain(present)!r}; the writer brings {_plain(brought)!r}.",
-                hint="It is fixed when a table is made, since rows are found by it: leave it out here.",
+                hint="It is fixed when a table is made, since rows are found by it: leave it out of the write.",
             )
     if table.bucketed and not _rules_agree(state, given):
         newest = _configs(state)[-1]
@@ -234,7 +234,7 @@ def check_agrees(state: State, given: Mapping[str, Any]) -> None:
         raise InvalidRule(
             f"The table has the bucket rules {newest.expressions or 'none'} ({newest.rule}) and {newest.default} "
             f"buckets where none matches; the writer brings {brought_rules} and {given.get('buckets', 'no')} buckets.",
-            hint="Rules and counts belong to the table: change them by a rescale, and leave them out here.",
+            hint="Rules and counts belong to the table: change them by a rescale, and leave them out of the write.",
         )
 
 

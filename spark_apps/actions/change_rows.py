@@ -30,7 +30,7 @@ from spark_apps.timeline.state import State
 
 ACTION = "__lakeindex_action"
 OLD = "__lakeindex_old_"
-_GOES = "__lakeindex_goes"
+_DELETED = "__lakeindex_deleted"
 _PROBLEM = "__lakeindex_problem"
 _EXAMPLES = 3
 
@@ -102,8 +102,8 @@ class ChangeRows(Upsert):
             keys = self._found.inserted(tree.key, unproven_only=True)
             located = cached_in(frames, locate_keys(attempt, tree, keys, unproven))
             _refuse_existing(existing_rows(attempt.snapshot, tree, located), tree.identity)
-        marked = rows.where(F.col(ACTION).isNotNull()).withColumn(_GOES, F.col(ACTION) == "delete")
-        self.rows, self.deleted = marked.select(*map(column, tree.columns), _GOES), _GOES
+        marked = rows.where(F.col(ACTION).isNotNull()).withColumn(_DELETED, F.col(ACTION) == "delete")
+        self.rows, self.deleted = marked.select(*map(column, tree.columns), _DELETED), _DELETED
         return super().stage(attempt, tree, frames)
 
     def check(self, attempt: Attempt, tree: Tree, result: Staged, work: StagedChanges) -> None:
@@ -123,7 +123,7 @@ class ChangeRows(Upsert):
     # --- What a change may not do -------------------------------------------------------------------------------------
 
     def _problem(self, snapshot: Snapshot, tree: Tree) -> Column:
-        """Return what stands against a change of a row; null if nothing does."""
+        """Return why a row cannot be changed; null if it can."""
 
         def differs(names: Sequence[str]) -> Column:
             same = F.lit(True)
@@ -165,7 +165,7 @@ class ChangeRows(Upsert):
             if repeated := _repeated(matched, tree.identity):
                 raise InvalidInput(
                     f"Several rows of the source match one row of the table, such as {repeated}.",
-                    hint="Which of them counts cannot be told: let the source have one row for each.",
+                    hint="Nothing decides which of them counts: let the source have one row for each.",
                 )
         if counts["inserted"]:
             identity = tree.key if unique_index(snapshot.state) is not None else tree.identity

@@ -8,6 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import ClassVar, TypeGuard, get_args
 
 from spark_apps.actions.key_location import positions_over
+from spark_apps.actions.limits import FOOTER_THREADS
 from spark_apps.actions.template import Action, Attempt, StagedChanges
 from spark_apps.actions.upsert_plan import existing_targets, plan_upsert
 from spark_apps.mergetree.read import positions_target
@@ -30,7 +31,6 @@ from spark_apps.timeline.operations import COMPACT, Operation
 from spark_apps.timeline.state import State
 
 _ZONED = re.compile(r"\btimestamp\b")
-_FOOTER_THREADS = 16
 
 
 class CompactTable(Action):
@@ -60,7 +60,7 @@ class CompactTable(Action):
         groups, paths = snapshot.groups(DATA_TREE), self.confined_to(snapshot.table)
         if paths is not None:
             groups = {key: files for key, files in groups.items() if key[0] in paths}
-        return plan_fold(groups, self.mode, _of_an_earlier_form(snapshot, groups) if self.mode == "full" else ())
+        return plan_fold(groups, self.mode, _files_of_earlier_form(snapshot, groups) if self.mode == "full" else ())
 
     def work(self, attempt: Attempt) -> StagedChanges | None:
         plan = self.plan(attempt.snapshot)
@@ -71,8 +71,8 @@ class CompactTable(Action):
         tree, groups = attempt.snapshot.data, attempt.snapshot.groups(DATA_TREE, plan.deltas)
         now = attempt.transaction.timeline.clock()
         actions, metrics = fold(attempt.snapshot, tree, plan, attempt.folder("folded"), targets, now=now)
-        deltas = [one for one in actions if _is_of_rows(one) and one.kind == "delta"]
-        others = [one for one in actions if not (_is_of_rows(one) and one.kind == "delta")]
+        deltas = [one for one in actions if _adds_rows(one) and one.kind == "delta"]
+        others = [one for one in actions if not (_adds_rows(one) and one.kind == "delta")]
         # The deltas that were folded no longer count, only the file under them does.
         under = {key: positions_target(files[:1]) for key, files in groups.items()}
         upsert = plan_upsert(attempt.snapshot, None, attempt.limits, operation=self.operation.name, given="matches")
@@ -108,7 +108,7 @@ class CompactTable(Action):
         return guard
 
     def _has_landed(self, state: State, key: GroupKey) -> bool:
-        """Tell whether files landed in a file group that are not among those that are folded."""
+        """Return whether files landed in a file group that are not among those that are folded."""
         return not {file.path for file in state.files(DATA_TREE, *key)} <= {file.path for file in self._inputs[key]}
 
     def still_possible(self, work: StagedChanges, state: State) -> StagedChanges | None:
@@ -130,7 +130,7 @@ class CompactTable(Action):
         paths = {file.path for some in (kept, beside) for files in some.values() for file in files}
         added = [one for one in work.actions if isinstance(one, AddFile) and (one.partition, one.group) in kept]
         removed = [one for one in work.actions if isinstance(one, RemoveFile) and one.path in paths]
-        folded = [one for one in added if _is_of_rows(one)]
+        folded = [one for one in added if _adds_rows(one)]
         folding = folding_metrics([file for files in kept.values() for file in files], folded, len(kept))
         metrics = {**work.metrics, **folding, "groups_left": len(self._inputs) - len(kept)}
         return StagedChanges(
@@ -141,7 +141,7 @@ class CompactTable(Action):
         )
 
 
-def _of_an_earlier_form(snapshot: Snapshot, groups: FileGroups) -> set[str]:
+def _files_of_earlier_form(snapshot: Snapshot, groups: FileGroups) -> set[str]:
     """Return the files, of groups that have nothing to fold, which are written otherwise today; by their footers.
 
     They are read where there may be such files: of a table with timestamps, or one that is published.
@@ -149,12 +149,12 @@ def _of_an_earlier_form(snapshot: Snapshot, groups: FileGroups) -> set[str]:
     table, merged = snapshot.table, [file for files in groups.values() if is_merged(files) for file in files]
     if not publishing.is_published(table) and not any(_ZONED.search(field.type) for field in table.fields):
         return set()
-    with ThreadPoolExecutor(_FOOTER_THREADS) as pool:
+    with ThreadPoolExecutor(FOOTER_THREADS) as pool:
         earlier = pool.map(lambda file: publishing.is_of_an_earlier_form(snapshot.store, file, table), merged)
         return {file.path for file, is_earlier in zip(merged, earlier, strict=True) if is_earlier}
 
 
-def _is_of_rows(action: AnyAction) -> TypeGuard[AddFile]:
+def _adds_rows(action: AnyAction) -> TypeGuard[AddFile]:
     return isinstance(action, AddFile) and action.tree == DATA_TREE
 
 

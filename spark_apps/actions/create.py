@@ -47,7 +47,7 @@ def define(
 ) -> TableDefinition:
     """Return a table's definition from a user's arguments.
 
-    :raises InvalidInput: (or one of its kin) naming the argument that cannot be used.
+    :raises InvalidInput: (or a subclass) naming the argument that cannot be used.
     """
     _check_lists(record_key=record_key, partition_by=partition_by, hash_fields=hash_fields)
     if not record_key:

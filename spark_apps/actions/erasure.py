@@ -2,8 +2,8 @@
 
 :data:`PLACES` is the one list of these places: what each holds, and which step of an erasure takes a value out of it,
 or why it stays. :func:`verify_erasure` reads every file of the table's folder and decodes it (the rows and dictionaries
-of Parquet, records of skipping indexes, documents in JSON); it changes nothing and needs no Spark. What stands outside
-of the folder, such as backups, is not seen.
+of Parquet, records of skipping indexes, documents in JSON); it changes nothing and needs no Spark. It does not see what
+is outside of the folder, such as backups.
 """
 
 from __future__ import annotations
@@ -16,6 +16,13 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from spark_apps.actions.limits import (
+    MAX_DOCUMENT_BYTES,
+    MAX_FINDINGS,
+    SEARCH_BATCH_ROWS,
+    SEARCH_CHUNK_BYTES,
+    SEARCH_THREADS,
+)
 from spark_apps.indexes.skipping import records
 from spark_apps.layout.types import ColumnType
 from spark_apps.mergetree.schema import quote
@@ -27,16 +34,6 @@ from spark_apps.storage.parquet.files import open_file, read_footer
 from spark_apps.storage.printing import Grid, Printed, View, size
 from spark_apps.storage.store import ObjectInfo, ObjectStore, RangedFile, open_key
 from spark_apps.timeline.files import DataFile
-
-MAX_FINDINGS = 1_000
-"""Files that a report names; it counts all."""
-
-_THREADS = 8
-_CHUNK_BYTES = 8 << 20
-"""What is searched at a time; a value that is cut by its end is found in the next chunk, which begins before it."""
-_BATCH_ROWS = 65_536
-_MAX_DOCUMENT_BYTES = 256 << 20
-"""A document that is larger is searched as it is, without being decoded."""
 
 _WORD = re.compile(rb"[0-9A-Za-z_]")
 
@@ -173,9 +170,9 @@ class ErasureReport(Printed):
         }  # fmt: skip
 
     def view(self) -> View:
-        told = {place.name: place for place in (*PLACES, UNKNOWN_PLACE)}
+        places = {place.name: place for place in (*PLACES, UNKNOWN_PLACE)}
         rows = [
-            (name, number, self.found.get(name, 0) or "none", (told[name].removed_by or told[name].stays))
+            (name, number, self.found.get(name, 0) or "none", (places[name].removed_by or places[name].stays))
             for name, number in self.files.items()
         ]
         heading = "erased: no file holds a value" if self.ok else "not erased"
@@ -283,7 +280,7 @@ def verify_erasure(snapshot: Snapshot, where: str | None = None, values: Iterabl
     store = snapshot.store
     infos = store.list("")
     search = _Search(store, sought)
-    with ThreadPoolExecutor(_THREADS, "erasure") as pool:
+    with ThreadPoolExecutor(SEARCH_THREADS, "erasure") as pool:
         results = list(pool.map(search.file, infos))
     files, found = Counter[str](), Counter[str]()
     findings: list[Finding] = []
@@ -334,7 +331,7 @@ class _Search:
         return [one for one in self._sought if one.is_text]
 
     def _bytes(self, opened: RangedFile, length: int, sought: Sequence[Sought], hits: Hits) -> None:
-        step = _CHUNK_BYTES
+        step = SEARCH_CHUNK_BYTES
         for start in range(0, length, step):
             begin = max(0, start - self._longest)
             chunk = opened.range(begin, min(length, start + step))
@@ -347,7 +344,7 @@ class _Search:
             self._parquet(opened, hits)
         elif info.key.endswith(".skipping"):
             self._records(info, hits)
-        elif info.key.startswith("_delta_log/") and info.key.endswith(".json") and info.size <= _MAX_DOCUMENT_BYTES:
+        elif info.key.startswith("_delta_log/") and info.key.endswith(".json") and info.size <= MAX_DOCUMENT_BYTES:
             for line in opened.range(0, info.size).splitlines():
                 self._bounds(json.loads(line), hits)
 
@@ -359,7 +356,7 @@ class _Search:
         leaves = [metadata.schema.column(number) for number in range(metadata.num_columns)]
         texts = [leaf.path for leaf in leaves if leaf.physical_type == "BYTE_ARRAY"]
         file = open_file(opened, metadata, read_dictionary=texts)
-        for batch in file.iter_batches(_BATCH_ROWS, use_threads=False):
+        for batch in file.iter_batches(SEARCH_BATCH_ROWS, use_threads=False):
             for name, column in zip(batch.schema.names, batch.columns, strict=True):
                 for leaf in _leaves(column):
                     self._leaf(name, leaf, hits)
@@ -387,7 +384,8 @@ class _Search:
                 hits[one] = part
         if textual and column == "add":
             for text in texts.drop_null().to_pylist():
-                self._stats(text, hits)
+                if isinstance(text, str | bytes) and text[:1] in ("{", b"{"):
+                    self._bounds({"add": {"stats": text}}, hits)
 
     def _in_texts(self, texts: Any, one: Sought) -> bool:
         import pyarrow as pa
@@ -430,10 +428,6 @@ class _Search:
                 found = key == quote(one.column or "") and one.value in values
             if found:
                 hits[one] = "records"
-
-    def _stats(self, text: Any, hits: Hits) -> None:
-        if isinstance(text, str | bytes) and text[:1] in ("{", b"{"):
-            self._bounds({"add": {"stats": text}}, hits)
 
     def _bounds(self, action: Any, hits: Hits) -> None:
         """Search the bounds that an action of a Delta log gives of a file."""

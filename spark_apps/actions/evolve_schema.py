@@ -58,7 +58,7 @@ class ChangeColumns(Action):
     def changed(self, snapshot: Snapshot) -> tuple[TableDefinition, list[IndexDefinition]]:
         """Return the table's new definition, and those of indexes that change with it.
 
-        :raises InvalidInput: (or its kin) if the change cannot be made, with the reason.
+        :raises InvalidInput: (or a subclass) if the change cannot be made, with the reason.
         """
 
     @abstractmethod
@@ -181,7 +181,7 @@ class WidenColumn(ChangeColumns):
 
     def changed(self, snapshot: Snapshot) -> tuple[TableDefinition, list[IndexDefinition]]:
         table = snapshot.table
-        name = _one(table, self.name)
+        name = _spelled_as_in_table(table, self.name)
         wanted = parse_ddl(self.type)
         now = struct_type(table.fields)[name].dataType
         if wanted == now:
@@ -217,13 +217,13 @@ class RenameColumn(ChangeColumns):
 
     def changed(self, snapshot: Snapshot) -> tuple[TableDefinition, list[IndexDefinition]]:
         table = snapshot.table
-        name = _one(table, self.name)
+        name = _spelled_as_in_table(table, self.name)
         if name == self.to:
             return table, []
         check_column_name(self.to)
         if any(field.name.lower() == self.to.lower() for field in table.fields if field.name != name):
             raise InvalidSchema(f"The table has a column {self.to!r} already.", hint="Choose another name.")
-        # The name stands in the paths of partitions, which rules are matched with.
+        # The name is a part of partition paths, which rules are matched with.
         _refuse_role(table, name, "renamed", ("partition columns", table.partition_by))
         if name in table.hash_fields and table.hash_function not in _NAMELESS_HASHES:
             raise InvalidInput(
@@ -297,7 +297,7 @@ def comment_of(column: str) -> str:
     return f"comment.{column}"
 
 
-def _one(table: TableDefinition, name: str) -> str:
+def _spelled_as_in_table(table: TableDefinition, name: str) -> str:
     return resolve([name], [field.name for field in table.fields], "The table")[0]
 
 

@@ -22,6 +22,7 @@ from typing import Any, ClassVar, Literal, get_args
 from msgspec.structs import replace
 
 from spark_apps.actions.compact_table import check_mode
+from spark_apps.actions.limits import MAX_LAST_ROUNDS, MAX_ROUNDS
 from spark_apps.actions.template import Action, Attempt, StagedChanges, TableHandle, index_errors, run
 from spark_apps.indexes import comparison
 from spark_apps.indexes.handler import (
@@ -139,7 +140,7 @@ def _check_own(snapshot: Snapshot, definition: IndexDefinition, location: str) -
         raise InvalidInput(
             f"An index of kind {definition.kind!r} is kept with the log of its table, at {home!r}, and not at "
             f"{location!r}: one commit publishes both, and one cleaning looks after both.",
-            hint="Leave LOCATION out. Indexes of a source lie with its log, wherever its registration put that.",
+            hint="Leave LOCATION out. Indexes of a source are kept with its log, whose place its registration chose.",
         )
 
 
@@ -304,13 +305,6 @@ class Building:
 
 RefreshMode = Literal["incremental", "full", "quick"]
 
-ROUNDS = 8
-"""A build goes after its writers this often at most; each round is shorter than the one before."""
-
-LAST_ROUNDS = 20
-"""An index by which keys are unique becomes active only if it covers all rows, for the keys of others could repeat
-those of its own: so often its build is overtaken by a writer at its commit, and goes after it once more."""
-
 
 class CreateIndex(Action):
     """Builds an index over the rows that are there and makes it active.
@@ -416,7 +410,7 @@ class CreateIndex(Action):
             return work
         cost = Cost(_plan(IndexContext(snapshot, definition, ""), "full", None))
         building = Building(attempt, find(self.kind), definition)
-        self._rounds(building, 1 if attempt.stage else ROUNDS)
+        self._rounds(building, 1 if attempt.stage else MAX_ROUNDS)
         building.check_counts()
         table = snapshot.table
         may_repeat = table.source is None and not set(table.partition_by) <= set(table.record_key)
@@ -436,7 +430,7 @@ class CreateIndex(Action):
                 self._overtaken = again
                 raise ConcurrentWrite(
                     f"Rows landed while the index {self.name!r} was about to become active, and their keys may be in "
-                    f"other partitions too; {LAST_ROUNDS} further rounds did not catch up with its writers.",
+                    f"other partitions too; {MAX_LAST_ROUNDS} further rounds did not catch up with its writers.",
                     hint="Build it at a quieter time, or in a stop-write window.",
                 )
 
@@ -452,7 +446,7 @@ class CreateIndex(Action):
     def still_possible(self, work: StagedChanges, state: State) -> StagedChanges | None:
         """Return the work with another round, if a commit was refused because rows have landed since the last one."""
         again, self._overtaken = self._overtaken, None
-        most = ROUNDS + LAST_ROUNDS
+        most = MAX_ROUNDS + MAX_LAST_ROUNDS
         return None if again is None or work.metrics["rounds"] >= most else again()
 
     def _check_new(self, state: State) -> bool:
@@ -476,7 +470,7 @@ class CreateIndex(Action):
             there = available(entry.definition.kind)
             if name != self.name and there is not None and there.unique_keys:
                 raise IndexExists(
-                    f"The table has a record index already, {name!r}, and a second one would tell nothing else.",
+                    f"The table has a record index already, {name!r}, and a second one would hold the same.",
                     hint=f"Use {name!r}; for another number of shards drop it first, then create {self.name!r}.",
                 )
 
@@ -567,7 +561,7 @@ class RefreshIndex(Action):
             done = handler.refresh(context, self.mode, attempt.partitions)
         if done.empty:
             return None
-        work = _of(done, {"mode": self.mode, **({} if cost is None else cost.beside(done.actions))})
+        work = _staged_changes(done, {"mode": self.mode, **({} if cost is None else cost.beside(done.actions))})
         if context.table != attempt.snapshot.table:
             work.actions.insert(0, PutTable(context.table))
             work.writes.append(Write(SCHEMA_SCOPE, "replace"))
@@ -607,7 +601,7 @@ class CompactIndex(Action):
         done = find(definition.kind).compact(context, self.mode)
         if done.empty:
             return None
-        work = _of(done, {"mode": self.mode})
+        work = _staged_changes(done, {"mode": self.mode})
         work.reads.append(definition_scope(self.name))  # no index would own the files if it is dropped meanwhile
         return work
 
@@ -656,7 +650,7 @@ def left_behind(handle: TableHandle, receipt: Receipt, names: Iterable[str] | No
     """Let the handlers of indexes that a commit dropped remove what they keep outside of the table.
 
     :param names: all that the table had by default.
-    :returns: what failed; the drop stands whatever does.
+    :returns: what failed; the drop is committed whatever does.
     """
     assert receipt.version is not None
     before = handle.timeline.rebuild(receipt.version - 1)
@@ -666,12 +660,12 @@ def left_behind(handle: TableHandle, receipt: Receipt, names: Iterable[str] | No
         entry = before.indexes.get(name)
         handler = None if entry is None else available(entry.definition.kind)
         if entry is None or handler is None:
-            # An index whose code is not here can be dropped all the same; what it owns elsewhere stays.
-            logger.warning("The code of the index %r is not here; only the table's own files go.", name)
+            # An index whose code is not installed can be dropped all the same; what it owns elsewhere stays.
+            logger.warning("The code of the index %r is not installed; only the table's own files go.", name)
             continue
         try:
             handler.drop(IndexContext(snapshot, entry.definition, ""))
-        except Exception as error:  # noqa: BLE001, another package's code: whatever it raises, the drop stands
+        except Exception as error:  # noqa: BLE001, another package's code; the drop is committed already
             failed.append(error)
     return failed
 
@@ -693,7 +687,7 @@ def _plan(context: IndexContext, mode: str, partitions: Sequence[str] | None) ->
     return handler.priced(context, handler.plan(context, mode, partitions))
 
 
-def _of(done: IndexWork, metrics: Mapping[str, Any]) -> StagedChanges:
+def _staged_changes(done: IndexWork, metrics: Mapping[str, Any]) -> StagedChanges:
     return StagedChanges(
         actions=list(done.actions),
         reads=list(done.reads),

@@ -28,6 +28,7 @@ from typing import TYPE_CHECKING, Any, TypeGuard
 
 from msgspec.structs import replace
 
+from spark_apps.actions.limits import INDEX_THREADS, MAX_ROWS_READ_AGAIN, POSITION_THREADS
 from spark_apps.actions.template import Attempt, StagedChanges, index_errors, warn_of_lag
 from spark_apps.actions.upsert_plan import NOWHERE, PartitionTargets, UpsertPlan, kept, targets_for, unique_index
 from spark_apps.engine.pyspark_names import DataFrame, F, T, spark_errors
@@ -87,11 +88,6 @@ logger = logging.getLogger(__name__)
 # --- the rows that are replaced ---------------------------------------------------------------------------------------
 
 
-_READ_BY_DRIVER = 10_000
-_AT_ONCE = 16
-_INDEXES_AT_ONCE = 4
-
-
 def as_files(snapshot: Snapshot, staged: Iterable[AddFile]) -> list[DataFile]:
     """Return staged files as a reader takes them: above everything that the snapshot holds."""
     return [DataFile.of(action, snapshot.state.version + 1) for action in staged]
@@ -126,7 +122,11 @@ def _rows_staged(
     """Return the rows that staged files hold, as :func:`rows_in` does; of few rows the driver reads the files."""
     files = as_files(snapshot, [action for action in staged if action.rows > action.tombstones])
     count = sum(file.rows for file in files)
-    if not count or count > _READ_BY_DRIVER or not plan.searches(count, [name for name in names if name != GROUP_ID]):
+    if (
+        not count
+        or count > MAX_ROWS_READ_AGAIN
+        or not plan.searches(count, [name for name in names if name != GROUP_ID])
+    ):
         return rows_in(snapshot, tree, staged, names)
     import pyarrow as pa
 
@@ -378,7 +378,7 @@ def positions_over(
     staged: Sequence[AddFile],
     under: Mapping[GroupKey, DataFile | None],
 ) -> list[AddFile]:
-    """Return deltas as :func:`with_positions` does, where it is known which file lies under those of each group."""
+    """Return deltas as :func:`with_positions` does, given the file under those of each group."""
     snapshot = attempt.snapshot
     lowest = {key: file for key, file in under.items() if file is not None}
     deltas = [action for action in staged if (action.partition, action.group) in lowest]
@@ -397,7 +397,7 @@ def positions_over(
         file = lowest.get((action.partition, action.group))
         if file is None:
             return action
-        # What several deltas of one commit hide in a group stands beside the first of them.
+        # What several deltas of one commit replace in a group is written beside the first of them.
         rows = hidden.get(file.lineage) if first[action.partition, action.group] == action.path else None
         positions = Positions(file.lineage)
         if rows is not None and len(rows):
@@ -406,7 +406,7 @@ def positions_over(
             positions = Positions(file.lineage, len(rows), len(body))
         return replace(action, extra={**(action.extra or {}), **positions.to_extra()})
 
-    with ThreadPoolExecutor(_AT_ONCE) as pool:
+    with ThreadPoolExecutor(POSITION_THREADS) as pool:
         return list(pool.map(put, staged))
 
 
@@ -449,7 +449,7 @@ def changes_of(snapshot: Snapshot, tree: Tree, plan: UpsertPlan, staged: Sequenc
     touched = touched_groups(snapshot, staged)
     before, counts = counted_rows_of_staged(snapshot, tree, plan, staged, touched, names) if touched else (None, None)
     if tree.merge_by == "ordering" and touched:
-        # Which of old and new row stands, and whether a delete removes any, is decided by the merge.
+        # The merge decides which of old and new row stays, and whether a delete removes any.
         merged = with_staged(snapshot, touched, staged)
         after: DataFrame | None = rows_of_staged(snapshot, tree, plan, staged, merged, names)
     else:
@@ -508,8 +508,7 @@ def maintain(
                 warn_of_lag(context, error)
                 return None
 
-        # Most of a small job is waiting for Spark to plan it.
-        with ThreadPoolExecutor(_INDEXES_AT_ONCE) as pool:
+        with ThreadPoolExecutor(INDEX_THREADS) as pool:
             parts = list(pool.map(part_of, entries))
     for entry, part in zip(entries, parts, strict=True):
         definition = entry.definition
@@ -575,7 +574,7 @@ def _by_tree(conflicts: Mapping[str, KeysConflict]) -> KeysConflict:
     return ByKeys({tree: names for columns in key_columns for tree, names in columns.items()}, conflict)
 
 
-# --- where keys stand -------------------------------------------------------------------------------------------------
+# --- where keys are ---------------------------------------------------------------------------------------------------
 
 
 Hold = Callable[[DataFrame], DataFrame]
@@ -779,7 +778,7 @@ def keep_unique(
         if entry is None or not written or (known is not None and was_kept_current(known, entry, base.version)):
             return
         newest = dataclasses.replace(attempt, snapshot=dataclasses.replace(attempt.snapshot, state=head))
-        examples = _repeatedis_elsewhere(newest, tree, staged, written, replaced)
+        examples = _keys_in_other_partitions(newest, tree, staged, written, replaced)
         if examples:
             raise ConcurrentWrite(
                 f"Since version {base.version}, from which this write began, rows have landed that the record index "
@@ -799,10 +798,10 @@ def keep_unique(
     work.unique_by = "" if known is None else known.definition.tree
 
 
-def _repeatedis_elsewhere(
+def _keys_in_other_partitions(
     newest: Attempt, tree: Tree, staged: Sequence[AddFile], written: Sequence[AddFile], replaced: Collection[str]
 ) -> str:
-    """Return examples of staged rows whose keys stand in other partitions too; an empty text if there are none."""
+    """Return examples of staged rows whose keys are in other partitions too; an empty text if there are none."""
     snapshot, texts = newest.snapshot, value_texts(tree)
     rows = read_files(snapshot, tree, as_files(snapshot, written), tree.key, flag=True).where(F.col(DELETED).isNull())
     staged_keys = read_files(snapshot, tree, as_files(snapshot, staged), tree.identity)

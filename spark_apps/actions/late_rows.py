@@ -1,9 +1,9 @@
 """Rows that come late, and the ordering of deletes, in tables that are merged by an ordering column.
 
 A row is late if its key was deleted with an ordering that is not below its own: it is not written, whatever writes it.
-Tombstones that count stand in deltas, and beside bases (:mod:`spark_apps.timeline.tombstones`); where keys are unique
-in the whole table those of all partitions count. What two writers cannot know of each other, reading decides by the
-same rule (:mod:`spark_apps.mergetree.read`).
+Tombstones that count are in deltas, and in files beside bases (:mod:`spark_apps.timeline.tombstones`); where keys are
+unique in the whole table those of all partitions count. What two writers cannot know of each other, reading decides by
+the same rule (:mod:`spark_apps.mergetree.read`).
 
 A delete that has no ordering of its own takes the highest of the rows that it removes.
 """
@@ -180,7 +180,7 @@ def with_orderings_of_rows(snapshot: Snapshot, tree: Tree, keys: DataFrame) -> D
 
 
 def is_timely(attempt: Attempt, tree: Tree, batch: Any, paths: Any) -> bool:
-    """Tell whether no row of a batch is late, and each delete has an ordering, so far as the driver can.
+    """Return whether no row of a batch is late, and each delete has an ordering, so far as the driver can.
 
     :param batch: an Arrow table, each key once. :param paths: of the partition of each row.
     """
@@ -204,12 +204,12 @@ def is_timely(attempt: Attempt, tree: Tree, batch: Any, paths: Any) -> bool:
         return False
     attempt.phase("look for rows that come late")
     try:
-        return not pc.any(_late_here(snapshot, tree, batch, files, names)).as_py()
+        return not pc.any(_late_on_driver(snapshot, tree, batch, files, names)).as_py()
     except (InexactTimes, pa.ArrowNotImplementedError, pa.ArrowInvalid):
         return False
 
 
-def _late_here(snapshot: Snapshot, tree: Tree, batch: Any, files: Sequence[DataFile], names: Sequence[str]) -> Any:
+def _late_on_driver(snapshot: Snapshot, tree: Tree, batch: Any, files: Sequence[DataFile], names: Sequence[str]) -> Any:
     """Return which rows of a batch have an ordering that is not above that of a tombstone of their key."""
     import pyarrow as pa
     import pyarrow.compute as pc
@@ -218,14 +218,14 @@ def _late_here(snapshot: Snapshot, tree: Tree, batch: Any, files: Sequence[DataF
     columns = [*dict.fromkeys([*names, tree.ordering])]
     kinds = dict(zip(columns, kinds_of(tree, columns), strict=True))
     check_intact(snapshot, tree, files)
-    parts = [_normal(batch, columns, kinds)]
+    parts = [_normalized(batch, columns, kinds)]
     for file in files:
         with opened_file(snapshot, file) as opened:
             read = opened.read([*(tree.stored(name) for name in columns), DELETED], use_threads=False)
         gone = pc.fill_null(read.column(DELETED), False)
         read = read.filter(pc.and_(gone, pc.is_valid(read.column(tree.stored(tree.ordering)))))
         arrays = [exact(tree, name, read.column(tree.stored(name))) for name in columns]
-        parts.append(_normal(pa.table(arrays, names=columns), columns, kinds))
+        parts.append(_normalized(pa.table(arrays, names=columns), columns, kinds))
     together = pa.concat_tables(parts).combine_chunks()
     numbers = pa.array(number_rows([together.column(name).combine_chunks() for name in names]), pa.int64())
     orderings = together.column(tree.ordering)
@@ -238,7 +238,7 @@ def _late_here(snapshot: Snapshot, tree: Tree, batch: Any, files: Sequence[DataF
     return pc.and_(pc.is_valid(of_key), below)
 
 
-def _normal(rows: Any, columns: Sequence[str], kinds: Mapping[str, Any]) -> Any:
+def _normalized(rows: Any, columns: Sequence[str], kinds: Mapping[str, Any]) -> Any:
     import pyarrow as pa
 
     return pa.table([normalize_column(rows.column(name), kinds[name]) for name in columns], names=list(columns))

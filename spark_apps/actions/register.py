@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
 REGISTERED_AS = "registered_as"
-"""Property of a source that lies elsewhere than its name: it is opened by the location of a folder of that name."""
+"""Property of a source whose files are not where its name says: the folder by whose location it is opened."""
 
 
 def register(
@@ -56,7 +56,7 @@ def register(
 ) -> TableHandle:
     """Write version 0 of the log of a source, with its files as they are; the source is not touched.
 
-    :raises InvalidInput: (or one of its kin) naming what cannot be registered.
+    :raises InvalidInput: (or a subclass) naming what cannot be registered.
     :raises TableExists: if it is.
     """
     if isinstance(record_key, str):
@@ -262,7 +262,7 @@ def _registration(
 def _other_source(table: TableDefinition, location: Location, form: str, options: Mapping[str, str]) -> Iterator[str]:
     registered = table.source
     if registered is None:
-        yield "a table of this package's own stands there, not a source"
+        yield "a table of this package's own is there, not a source"
         return
     if registered.location != location.uri:
         yield f"it is of the source {registered.location}"

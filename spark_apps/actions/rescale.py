@@ -17,6 +17,7 @@ from typing import Any, ClassVar
 
 from spark_apps.actions.bucket_rules import Change, NewRules, RuleChange
 from spark_apps.actions.late_rows import kept_in
+from spark_apps.actions.limits import MAX_COMMITS_READ, MIN_MEASURED_BYTES, RESCALE_WINDOW_SECONDS
 from spark_apps.actions.template import Action, Attempt, StagedChanges, TableHandle, run
 from spark_apps.engine.spark_utils import cores
 from spark_apps.layout.rules import HashingConfig
@@ -43,17 +44,11 @@ from spark_apps.timeline.transactions import end_earlier, find_receipt
 
 logger = logging.getLogger(__name__)
 
-WINDOW_SECONDS = 900.0
-"""Deadline of a window of our own; signs of life move it on, so a driver that died holds writers up no longer
-than this."""
-
 BYTES_PER_SECOND = 12e6
 """What one core rewrites, until a rescale of the table itself has shown its rate: 13e6 were measured with two cores, 2
 million rows of 50 bytes and a text key."""
 
 _START_SECONDS = 2.0
-_COMMITS_LOOKED_AT = 50
-_WRITTEN_BYTES = 1_000_000  # the rate of a smaller rescale is no measure
 
 
 @dataclass(frozen=True)
@@ -181,12 +176,12 @@ class Rescale(Action):
                 yield PartitionRescale(path, count, target, len(files), sum(file.bytes for file in files))
 
     def _estimate(self, snapshot: Snapshot, size: int) -> tuple[float, str]:
-        """Return the seconds that so many bytes take, and what they were estimated from."""
+        """Return the seconds that a rescale of ``size`` bytes takes, and what they were estimated from."""
         if not size:
             return 0.0, ""
         for commit in reversed(list(self._recent_commits())):
             metrics = commit.metrics
-            if commit.operation == self.operation.name and metrics.get("bytes_before", 0) >= _WRITTEN_BYTES:
+            if commit.operation == self.operation.name and metrics.get("bytes_before", 0) >= MIN_MEASURED_BYTES:
                 seconds = metrics.get("seconds", 0.0) * size / metrics["bytes_before"]
                 return round(max(seconds, 0.1), 1), f"the rescale in version {commit.version}"
         rate = BYTES_PER_SECOND * cores(snapshot.spark)
@@ -194,7 +189,7 @@ class Rescale(Action):
 
     def _recent_commits(self) -> Iterator[Any]:
         if self.timeline is not None:
-            yield from self.timeline.commits(after=max(self.timeline.head.version - _COMMITS_LOOKED_AT, -1))
+            yield from self.timeline.commits(after=max(self.timeline.head.version - MAX_COMMITS_READ, -1))
 
     def work(self, attempt: Attempt) -> StagedChanges | None:
         started = time.monotonic()
@@ -293,8 +288,8 @@ def rescale(
         if txn_id is not None:
             with suppress(AlreadyCommitted):  # then its receipt is what the run returns
                 end_earlier(handle.timeline, txn_id)
-        windows.drain(handle.timeline, epoch, seconds=drain_seconds, renew_seconds=WINDOW_SECONDS)
-        return run(handle, action, txn_id=txn_id, window=epoch, renew_seconds=WINDOW_SECONDS)
+        windows.drain(handle.timeline, epoch, seconds=drain_seconds, renew_seconds=RESCALE_WINDOW_SECONDS)
+        return run(handle, action, txn_id=txn_id, window=epoch, renew_seconds=RESCALE_WINDOW_SECONDS)
 
 
 def _check_holds(timeline: Timeline, epoch: int, paths: list[str]) -> None:
@@ -310,7 +305,7 @@ def _check_holds(timeline: Timeline, epoch: int, paths: list[str]) -> None:
 
 @contextmanager
 def _own_window(timeline: Timeline, paths: list[str], txn_id: str | None, drain_seconds: float) -> Iterator[int]:
-    lasts: dict[str, Any] = {"seconds": WINDOW_SECONDS, "at_most": windows.DEFAULT_AT_MOST + drain_seconds}
+    lasts: dict[str, Any] = {"seconds": RESCALE_WINDOW_SECONDS, "at_most": windows.DEFAULT_AT_MOST + drain_seconds}
     if txn_id is None:
         opened = windows.open_window(timeline, "rescale", partitions=paths, **lasts)
     else:

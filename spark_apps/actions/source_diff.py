@@ -63,7 +63,7 @@ class Observation:
     def beside(self, actions: Sequence[AnyAction]) -> list[AnyAction]:
         """Return the difference together with the actions of an index's own work.
 
-        It stands behind what makes the index and before what states its coverage: only a file that was read is covered.
+        It comes after what makes the index and before what states its coverage: only a file that was read is covered.
         """
         made = [action for action in actions if isinstance(action, PutIndex)]
         return [*made, *self.actions, *(action for action in actions if not isinstance(action, PutIndex))]
@@ -74,7 +74,7 @@ class Observation:
 
 
 class LastObservation:
-    """The last observation of a source, which stands as long as neither the log nor the listing changes.
+    """The last observation of a source, which holds as long as neither the log nor the listing changes.
 
     A query then costs a listing, and not the comparison of each file with the log.
     """
@@ -142,7 +142,7 @@ def observe(
 
 
 def unobserved(snapshot: Snapshot, storage_options: Mapping[str, Any] | None = None) -> Snapshot:
-    """Return a version of the log as it stands, with access to the files of the source that it lists."""
+    """Return a version of the log as it is, with access to the files of the source that it lists."""
     if snapshot.table.source is None:
         return snapshot
     source = open_source(snapshot.table, storage_options, snapshot.store.uri)
@@ -155,9 +155,9 @@ def unobserved(snapshot: Snapshot, storage_options: Mapping[str, Any] | None = N
 
 
 def check_files(snapshot: Snapshot, storage_options: Mapping[str, Any] | None) -> None:
-    """Check that the files that a log lists lie in their source, without listing the source.
+    """Check that the files that a log lists are in their source, without listing the source.
 
-    :raises SourceNotAllowed: naming one that lies elsewhere.
+    :raises SourceNotAllowed: naming one that is elsewhere.
     """
     source = snapshot.table.source
     assert source is not None

@@ -116,7 +116,7 @@ def open_rows(
 
     :param form: the source's format; found out if not given.
     :param table: address of the table that is made.
-    :raises InvalidInput: (or one of its kin) if it cannot be read, or lies in the table or the table in it.
+    :raises InvalidInput: (or a subclass) if it cannot be read, is inside of the table, or the table is inside of it.
     """
     check_unwritten("location", {"uri": uri}, UNWRITTEN_HINT)
     form = format_of_source(uri, options) if form is None else form
@@ -184,7 +184,7 @@ def take_over(
 
 
 def _last_drop(store: ObjectStore) -> int:
-    """Return the version in which a table was dropped here last, which tells what was done before from what is done."""
+    """Return the version that last dropped a table at this place: commits up to it are not of the table being made."""
     last = Timeline(store).refresh().last_drop if store.head(commit_key(0)) is not None else NEVER
     return NEVER if last is None else last
 
@@ -282,6 +282,6 @@ def _refuse_repeated(rows: DataFrame, tree: Tree, snapshot: Snapshot) -> None:
     raise InvalidInput(
         f"The source has several rows of one key, such as {'; '.join(examples)}.",
         outcome="Nothing was taken over.",
-        hint="Choose a record_key that names one row, or write what is to stand by a query: create the table without "
-        "from_source and insert it.",
+        hint="Choose a record_key that names one row, or select the rows to keep by a query: create the table without "
+        "from_source and insert them.",
     )

@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from msgspec.structs import replace as changed
 
+from spark_apps.actions.limits import HEARTBEAT_SECONDS, UpsertLimits
 from spark_apps.actions.source_diff import LastObservation, Observation, check_types, observe
-from spark_apps.actions.upsert_plan import UpsertLimits
 from spark_apps.engine.pyspark_names import spark_errors
 from spark_apps.engine.spark_versions import message_of, missing_names
 from spark_apps.layout.partitions import canonical
@@ -68,8 +68,6 @@ if TYPE_CHECKING:
     from spark_apps.indexes.handler import IndexContext
 
 logger = logging.getLogger(__name__)
-
-HEARTBEAT_SECONDS = 10.0
 
 
 @dataclass(frozen=True)
@@ -164,7 +162,7 @@ class Action(ABC):
 
     on_sources: ClassVar[Literal["refused", "blind", "observing"]] = "refused"
     """What becomes of it on a registered source: refused, since it writes rows; done without a look at the source; or
-    done on the source as it is now, telling the log of it in the same commit."""
+    done on the source as it is now, whose changes the same commit records in the log."""
 
     commits_observation: ClassVar[bool] = False
     """Whether it commits the changes of a source also where it has nothing else to do."""
@@ -200,7 +198,7 @@ class Action(ABC):
     def validate(self, snapshot: Snapshot) -> None:
         """Check the arguments against the newest version known, and change nothing.
 
-        :raises InvalidInput: (or its kin) before anything is done.
+        :raises InvalidInput: (or a subclass) before anything is done.
         """
         return None
 
@@ -424,7 +422,7 @@ def observe_table(handle: TableHandle, action: Action, state: State) -> Observat
     if action.on_sources == "refused":
         raise InvalidInput(
             f"{action.operation} cannot be done: another writer owns the rows of this table, in the {source.format} "
-            f"source {source.location}, which is only read here.",
+            f"source {source.location}, which this package only reads.",
             hint="Write to the source with what owns it; a refresh of an index then finds what changed.",
         )
     partitions = action.confined_to(snapshot.table)
@@ -710,7 +708,7 @@ def _definition(actions: Sequence[AnyAction], state: State, tree: str) -> tuple[
 
 
 def _at_commit(action: AnyAction, tree: str, definition: IndexDefinition, overlay: Overlay) -> AnyAction:
-    """Return an action whose entries lie above all of the base's, where they change what the base holds."""
+    """Return an action whose entries merge above all of the base's, where they change what the base holds."""
     if not isinstance(action, AddFile) or action.tree != tree or definition.addresses != "key":
         return action
     late = action.kind == "delta" and action.sequence_number == overlay.base.version

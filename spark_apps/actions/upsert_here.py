@@ -3,8 +3,8 @@
 What takes the time of a small write are Spark's jobs: to plan and start one takes longer than to write a thousand rows.
 So the driver takes a batch that is small as an Arrow table, asks the ``record`` index where its keys live, and writes
 the deltas, the tombstones of rows that leave another partition, and what indexes keep of both. Places, files and the
-commit are those of the way by Spark (:mod:`spark_apps.actions.write`), which takes whatever is declined here: other
-types, other stores than the driver's disk, a key twice in a batch.
+commit are those of the write by Spark (:mod:`spark_apps.actions.write`), which takes whatever the driver declines:
+other types, other stores than the driver's disk, a key twice in a batch.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from spark_apps.actions.key_location import entries_of, is_elsewhere, newest_with_keys, paths_of, touched_groups
+from spark_apps.actions.limits import MAX_BATCH_BYTES, MAX_ESTIMATED_BYTES
 from spark_apps.actions.template import Attempt
 from spark_apps.actions.upsert_plan import (
     NOWHERE,
@@ -44,14 +45,10 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 _HASHES = {"xxhash64", "java"}
-_MOST_BYTES = 64 << 20
-"""Of a batch: more are not few, however few rows they are."""
-_MOST_ESTIMATED = 16 << 20
-"""So much Spark may take a batch for that is fetched before it is counted: of files it knows the compressed size."""
 
 
 @dataclass(frozen=True)
-class StagedHere:
+class StagedByDriver:
     """The files that the driver staged, their partitions, and what they change; ``None`` where Spark must say that."""
 
     files: list[AddFile]
@@ -60,7 +57,7 @@ class StagedHere:
 
 
 def takes_few_rows(attempt: Attempt, tree: Tree) -> bool:
-    """Tell whether the driver may write a batch by itself, if that has few rows."""
+    """Return whether the driver may write a batch by itself, if that has few rows."""
     snapshot = attempt.snapshot
     return (
         attempt.limits.staged_rows > 0
@@ -82,15 +79,15 @@ def collect_few(attempt: Attempt, tree: Tree, rows: DataFrame, *, counted: bool 
     attempt.phase("fetch the rows")
     if not counted:
         size = estimated_bytes(rows)
-        if size is None or size > _MOST_ESTIMATED:
+        if size is None or size > MAX_ESTIMATED_BYTES:
             return None
         rows = rows.limit(most + 1)
     batch = to_arrow(rows)
-    return batch.combine_chunks() if len(batch) <= most and batch.nbytes <= _MOST_BYTES else None
+    return batch.combine_chunks() if len(batch) <= most and batch.nbytes <= MAX_BATCH_BYTES else None
 
 
 def has_each_key_once(attempt: Attempt, tree: Tree, batch: Any) -> bool:
-    """Tell whether no two rows of a batch are of one key, so that none has to be chosen."""
+    """Return whether no two rows of a batch are of one key, so that none has to be chosen."""
     import numpy as np
 
     key = tree.key if keys_are_located(attempt.snapshot) else tree.identity
@@ -98,7 +95,7 @@ def has_each_key_once(attempt: Attempt, tree: Tree, batch: Any) -> bool:
     return len(np.unique(number_rows(columns))) == len(batch)
 
 
-def stage_few(attempt: Attempt, tree: Tree, plan: UpsertPlan, batch: Any) -> StagedHere | None:
+def stage_few(attempt: Attempt, tree: Tree, plan: UpsertPlan, batch: Any) -> StagedByDriver | None:
     """Stage the rows of a batch, and tombstones where keys of it lived in other partitions.
 
     :param batch: of :func:`collect_few`, each key once.
@@ -106,7 +103,7 @@ def stage_few(attempt: Attempt, tree: Tree, plan: UpsertPlan, batch: Any) -> Sta
     """
     snapshot, located, entries = attempt.snapshot, keys_are_located(attempt.snapshot), None
     if not len(batch):
-        return StagedHere([], NOWHERE, None)
+        return StagedByDriver([], NOWHERE, None)
     if located and snapshot.state.partitions:
         attempt.phase("find the keys")
         entries = entries_of(attempt, tree, batch)
@@ -115,7 +112,7 @@ def stage_few(attempt: Attempt, tree: Tree, plan: UpsertPlan, batch: Any) -> Sta
         entries = _of_known_partitions(snapshot, entries)
         moved = entries.filter(is_elsewhere(entries))
         if len(moved) and tree.merge_by != "commit":
-            return None  # which of old and new row stands is decided by a join
+            return None  # a join decides which of old and new row stays
     paths = paths_of(snapshot.table, tree, batch)
     targets = targets_for(snapshot, _partition_values(tree, batch))
     placed = _place(tree, _typed(tree, batch), paths, targets.targets)
@@ -132,12 +129,12 @@ def stage_few(attempt: Attempt, tree: Tree, plan: UpsertPlan, batch: Any) -> Sta
         files += _stage(attempt, tree, vacated, "left")
         targets = targets.with_more(existing_targets(snapshot, {target.path for target in vacated.targets}))
     if not plan.indexes:
-        return StagedHere(files, targets, None)
+        return StagedByDriver(files, targets, None)
     changes = _changes(attempt, tree, plan, files, [placed, *([] if vacated is None else [vacated])], entries)
     if changes is not None and located:
         stays = entries is not None and len(entries) == len(batch) and not len(moved)
         changes = replace(changes, settled=stays and not any(file.tombstones for file in files))
-    return StagedHere(files, targets, changes)
+    return StagedByDriver(files, targets, changes)
 
 
 @dataclass(frozen=True)
@@ -165,7 +162,7 @@ class _Placed:
 
 
 def _place(tree: Tree, rows: Any | None, paths: Any, targets: Sequence[Target]) -> _Placed | None:
-    """Return where rows of an Arrow table go; ``None`` if that cannot be told here."""
+    """Return where rows of an Arrow table go; ``None`` if the driver cannot compute it."""
     import numpy as np
     import pyarrow as pa
     import pyarrow.compute as pc
@@ -255,7 +252,7 @@ def _leaving(snapshot: Snapshot, tree: Tree, moved: Any) -> _Placed | None:
 def _changes(
     attempt: Attempt, tree: Tree, plan: UpsertPlan, files: Sequence[AddFile], placed: Sequence[_Placed], entries: Any
 ) -> ChangedRows | None:
-    """Return what the staged rows change; ``None`` if old rows are not searched for here."""
+    """Return what the staged rows change; ``None`` if the driver does not search for old rows."""
     import pyarrow as pa
 
     snapshot, names = attempt.snapshot, list(dict.fromkeys([*tree.tombstone_columns, *plan.columns]))

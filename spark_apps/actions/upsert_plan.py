@@ -18,6 +18,7 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from spark_apps.actions.limits import DEFAULT_GROUP_ROWS, UpsertLimits
 from spark_apps.engine.pyspark_names import DataFrame, F
 from spark_apps.engine.spark_utils import inline
 from spark_apps.indexes.registry import available, find
@@ -95,7 +96,6 @@ def existing_targets(snapshot: Snapshot, paths: Iterable[str] | None = None) -> 
 GROUP_ROWS = "group_rows"
 """Property of a table: how many rows a file group takes before new keys go into another one."""
 
-_DEFAULT_ROWS = 1_000_000
 _PREFIX = "__index_k_"
 
 
@@ -104,7 +104,7 @@ def group_rows(properties: dict[str, str]) -> int:
 
     :raises InvalidInput: if it is not a positive number.
     """
-    text = properties.get(GROUP_ROWS, str(_DEFAULT_ROWS))
+    text = properties.get(GROUP_ROWS, str(DEFAULT_GROUP_ROWS))
     if not text.isdigit() or not int(text):
         raise InvalidInput(f"The table property {GROUP_ROWS!r} is {text!r}.", hint="Give a positive number of rows.")
     return int(text)
@@ -151,7 +151,7 @@ def with_groups(
 
 
 def _open(snapshot: Snapshot, tree: Tree, path: str, count: int, fresh: bool) -> list[str]:
-    """Return the groups that so many new keys of a partition go into."""
+    """Return the groups that new keys of a partition go into."""
     limit = group_rows(snapshot.table.properties)
     sizes: dict[str, int] = {}
     for file in () if fresh else snapshot.state.files(tree.name, path):
@@ -187,25 +187,6 @@ or all rows of some partitions, which need not stay where others of their keys a
 
 
 @dataclass(frozen=True)
-class UpsertLimits:
-    """The limits up to which the driver finds rows by itself.
-
-    :param lookup_keys: up to so many keys the driver looks up in the record index wherever that lies.
-    :param broadcast_keys: up to so many keys are broadcast to Spark's tasks, and searched for by the driver in files on
-        its own disk; by the driver's memory if ``None``.
-    :param local_files: whether the driver searches files on its own disk at all.
-    :param staged_rows: batches of so many rows the driver writes by itself, to its own disk.
-    """
-
-    # Measured as for queries (see spark_apps.indexes.keyed.lookup), driver against a Spark join: 1,000 keys 0.15 s
-    # against 1.6, 10,000 keys 0.27 against 1.5, 100,000 keys 1.2 against 2.4.
-    lookup_keys: int = 10_000
-    broadcast_keys: int | None = None
-    local_files: bool = True
-    staged_rows: int = 100_000
-
-
-@dataclass(frozen=True)
 class UpsertPlan:
     """The way in which a write finds the rows that it replaces.
 
@@ -217,13 +198,13 @@ class UpsertPlan:
     :param columns: what these need to see of a changed row beside partition columns and record key.
     :param reads_old_rows: whether any of them needs the rows that an upsert replaces.
     :param rewrites: whether touched file groups are written anew in the same commit.
-    :param lookup_keys: up to so many keys the driver looks up in that index; Spark joins more.
-    :param broadcast_keys: up to so many keys are broadcast.
-    :param search_rows: up to so many staged rows the driver searches for in file groups; Spark joins more.
+    :param lookup_keys: the most keys that the driver looks up in that index; Spark joins more.
+    :param broadcast_keys: the most keys that are broadcast to Spark's tasks.
+    :param search_rows: the most staged rows that the driver searches for in file groups; Spark joins more.
     :param not_searched: columns whose values the driver does not take as Spark would.
-    :param here: whether the driver has the rows, and writes them.
-    :param position_rows: up to so many staged rows get the positions of those that they replace; ``None`` if the table
-        keeps no positions.
+    :param position_rows: the most staged rows that get the positions of the rows that they replace; ``None`` if the
+        table keeps no positions.
+    :param on_driver: whether the driver has the rows, and writes them.
     """
 
     operation: str
@@ -239,7 +220,7 @@ class UpsertPlan:
     search_rows: int
     not_searched: frozenset[str]
     position_rows: int | None
-    here: bool = False
+    on_driver: bool = False
 
     @property
     def locates(self) -> bool:
@@ -247,25 +228,28 @@ class UpsertPlan:
         return self.order != "stage"
 
     def looks_up(self, keys: int) -> bool:
-        """Return whether the driver looks so many keys up in the record index."""
+        """Return whether the driver looks this number of keys up in the record index."""
         return self.unique_index is not None and keys <= self.lookup_keys
 
     def broadcasts(self, keys: int | None) -> bool:
-        """Return whether so many keys are broadcast to Spark's tasks."""
+        """Return whether this number of keys is broadcast to Spark's tasks."""
         return keys is not None and keys <= self.broadcast_keys
 
     def searches(self, rows: int, columns: Collection[str] = ()) -> bool:
-        """Return whether the driver finds the rows with the keys of so many staged rows, and these columns of them."""
+        """Return whether the driver finds the rows that staged rows replace, and these columns of them.
+
+        :param rows: the number of staged rows.
+        """
         return 0 < rows <= self.search_rows and self.not_searched.isdisjoint(columns)
 
     def positions(self, rows: int) -> bool:
-        """Return whether so many staged rows get the positions of the rows that they replace."""
+        """Return whether this number of staged rows gets the positions of the rows that they replace."""
         return self.position_rows is not None and rows <= self.position_rows
 
     def __str__(self) -> str:
         """Return the plan in one line, as it is logged."""
         rows = "rows not counted" if self.rows is None else f"{self.rows:,} rows"
-        parts = [f"{self.operation} of {rows}: {'written by the driver' if self.here else self.order}"]
+        parts = [f"{self.operation} of {rows}: {'written by the driver' if self.on_driver else self.order}"]
         if self.locates and self.unique_index is not None:
             parts.append(f"keys by the index {self.unique_index!r}, {_by_whom(self.lookup_keys, self.rows)}")
         elif self.locates:
@@ -297,7 +281,7 @@ def plan_upsert(
     operation: str = "upsert",
     given: Given = "rows",
     stage_first: bool = True,
-    here: bool = False,
+    on_driver: bool = False,
 ) -> UpsertPlan:
     """Return how a write finds the rows that it replaces; nothing is read for it.
 
@@ -305,7 +289,7 @@ def plan_upsert(
     :param limits: with ``broadcast_keys`` given, no Spark session is needed.
     :param given: what the batch holds.
     :param stage_first: whether the operation may stage rows before it knows where their keys live.
-    :param here: whether the driver has the rows, and writes them.
+    :param on_driver: whether the driver has the rows, and writes them.
     """
     tree, table, state = snapshot.data, snapshot.table, snapshot.state
     unique, reads_old_rows, columns = unique_index(state), needs_rows(state), tuple(wanted_columns(snapshot))
@@ -331,7 +315,7 @@ def plan_upsert(
         search_rows=broadcast if local and tree.merge_by == "commit" else 0,
         not_searched=frozenset(name for name in tree.columns if type(tree.field(name).dataType) not in exact_types()),
         position_rows=broadcast if keeps_positions else None,
-        here=here,
+        on_driver=on_driver,
     )
 
 
@@ -370,7 +354,10 @@ def log_plan(txn_id: str, plan: UpsertPlan) -> UpsertPlan:
 
 
 def kept(state: State) -> list[IndexEntry]:
-    """Return the indexes that change in the same commit as the rows; one whose code is not here lags behind instead."""
+    """Return the indexes that change in the same commit as the rows.
+
+    One whose code is not installed lags behind instead.
+    """
     active = [entry for entry in state.indexes.values() if entry.active and not entry.definition.deferred]
     handlers = {entry.definition.kind: available(entry.definition.kind) for entry in active}
     return [entry for entry in active if (handler := handlers[entry.definition.kind]) is not None and handler.maintains]

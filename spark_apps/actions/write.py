@@ -51,6 +51,7 @@ from spark_apps.actions.key_location import (
     with_staged,
 )
 from spark_apps.actions.late_rows import guard_of_late, is_timely, kept_in, timely_rows, with_orderings_of_rows
+from spark_apps.actions.limits import MAX_BATCH_TRIES
 from spark_apps.actions.template import Action, Attempt, StagedChanges, TableHandle
 from spark_apps.actions.upsert_here import collect_few, has_each_key_once, stage_few, takes_few_rows
 from spark_apps.actions.upsert_plan import (
@@ -169,14 +170,14 @@ class WriteRows(Action):
         """True if other rows change where keys are unique in the table than where they are in their partitions."""
         return True
 
-    def plan(self, attempt: Attempt, rows: int | None, given: Given, *, here: bool = False) -> UpsertPlan:
+    def plan(self, attempt: Attempt, rows: int | None, given: Given, *, on_driver: bool = False) -> UpsertPlan:
         """Return how the rows that are replaced are found, and log it.
 
-        :param rows: of the batch, if they are counted. :param here: whether the driver has them.
+        :param rows: of the batch, if they are counted. :param on_driver: whether the driver has them.
         """
         plan = plan_upsert(
             attempt.snapshot, rows, attempt.limits,
-            operation=self.operation.name, given=given, stage_first=self.stage_first, here=here,
+            operation=self.operation.name, given=given, stage_first=self.stage_first, on_driver=on_driver,
         )  # fmt: skip
         return log_plan(attempt.transaction.txn_id, plan)
 
@@ -214,7 +215,7 @@ class WriteRows(Action):
             work.writes.extend(Write(group_scope(a.partition, a.group), "append") for a in staged)
         keep_unique(attempt, tree, staged, work, relies=self.relies_on_keys)
         if not plan.rewrites and not attempt.stage:
-            work.guard = _both(work.guard, guard_of_late(attempt.snapshot.state, tree, staged))
+            work.guard = _combine_guards(work.guard, guard_of_late(attempt.snapshot.state, tree, staged))
         if plan.indexes:
             done = {} if result.rows is None else maintained_by_rows(attempt, result.rows)
             changes = result.changes
@@ -230,8 +231,8 @@ class WriteRows(Action):
         return None
 
 
-def _both(first: Guard | None, second: Guard | None) -> Guard | None:
-    """Return a check that makes two."""
+def _combine_guards(first: Guard | None, second: Guard | None) -> Guard | None:
+    """Return a check that makes both checks, of which either may be missing."""
     if first is None or second is None:
         return first or second
 
@@ -266,36 +267,36 @@ class Upsert(WriteRows):
             return conform_batch(self.rows, tree.schema)
         if self.deleted not in self.rows.columns or self.deleted in tree.columns:
             raise UnknownColumn(
-                f"{self.deleted!r} is to tell which rows are deleted, but the batch lacks it or the table has it.",
+                f"{self.deleted!r} is to say which rows are deleted, but the batch lacks it or the table has it.",
                 hint="Give a boolean column of the batch alone.",
             )
         if not isinstance(self.rows.schema[self.deleted].dataType, T.BooleanType):
             raise InvalidSchema(
-                f"The column {self.deleted!r}, which is to tell what is deleted, is "
+                f"The column {self.deleted!r}, which is to say what is deleted, is "
                 f"{self.rows.schema[self.deleted].dataType.simpleString()} and not boolean.",
                 hint="Give a condition, such as withColumn('deleted', col('op') == 'D').",
             )
         marked = self.rows.withColumnRenamed(self.deleted, DELETED)
         with_mark = T.StructType([*tree.schema.fields, T.StructField(DELETED, T.BooleanType())])
-        # Only a true is a tombstone; a false would be one more value to tell apart wherever rows are read.
+        # Only true marks a tombstone: false becomes null, so that readers need not distinguish the two.
         return conform_batch(marked, with_mark).withColumn(DELETED, F.when(F.col(DELETED), F.lit(True)))
 
     def stage(self, attempt: Attempt, tree: Tree, frames: ExitStack) -> Staged:
         rows = self._conformed(attempt.snapshot)
-        here = self.stage_first and takes_few_rows(attempt, tree)
+        by_driver = self.stage_first and takes_few_rows(attempt, tree)
         with ExitStack() as batch:
-            if here and (few := collect_few(attempt, tree, rows)) is not None:
-                if (result := self._staged_here(attempt, tree, few)) is not None:
+            if by_driver and (few := collect_few(attempt, tree, rows)) is not None:
+                if (result := self._staged_by_driver(attempt, tree, few)) is not None:
                     return result
-                here, rows = False, from_arrow(attempt.snapshot.spark, few.select(rows.columns), rows.schema)
+                by_driver, rows = False, from_arrow(attempt.snapshot.spark, few.select(rows.columns), rows.schema)
             if keys_are_located(attempt.snapshot):
                 # Keys are unique in the table, so the batch is reduced over all partitions.
                 rows = cached_in(batch, one_per_key(rows, tree, tree.key))
             attempt.phase("find the partitions")
             counts = partition_counts(rows, tree)
-            if here and 0 < sum(counts.values()) <= attempt.limits.staged_rows:
+            if by_driver and 0 < sum(counts.values()) <= attempt.limits.staged_rows:
                 few = collect_few(attempt, tree, rows, counted=True)
-                result = None if few is None else self._staged_here(attempt, tree, few)
+                result = None if few is None else self._staged_by_driver(attempt, tree, few)
                 if result is not None:
                     return result
             timely = timely_rows(attempt, tree, rows, counts, lambda frame: cached_in(batch, frame))
@@ -317,13 +318,13 @@ class Upsert(WriteRows):
             vacated = stage_leaving(attempt, tree, relocated)
         return Staged([*staged, *vacated], targets.with_more(relocated.targets), plan, late=late, relies=relies)
 
-    def _staged_here(self, attempt: Attempt, tree: Tree, batch: Any) -> Staged | None:
+    def _staged_by_driver(self, attempt: Attempt, tree: Tree, batch: Any) -> Staged | None:
         """Return a small batch as the driver staged it; ``None`` if it declines."""
         if not has_each_key_once(attempt, tree, batch):
             return None
         if not is_timely(attempt, tree, batch, paths_of(attempt.snapshot.table, tree, batch)):
             return None
-        plan = self.plan(attempt, len(batch), "rows", here=True)
+        plan = self.plan(attempt, len(batch), "rows", on_driver=True)
         done = stage_few(attempt, tree, plan, batch)
         if done is None:
             return None
@@ -614,11 +615,11 @@ def written(staged: Sequence[AddFile]) -> dict[str, Any]:
     }
 
 
-# --- keys that stand in several partitions ----------------------------------------------------------------------------
+# --- keys in several partitions ---------------------------------------------------------------------------------------
 
 
 class DeleteRepeatedKeys(WriteRows):
-    """Deletion of all rows but one of each record key that stands in several partitions.
+    """Deletion of all rows but one of each record key that is in several partitions.
 
     The ``record`` index, if there is one, is built anew from the rows that remain, in the same commit.
 
@@ -638,7 +639,7 @@ class DeleteRepeatedKeys(WriteRows):
         table = snapshot.table
         if set(table.partition_by) <= set(table.record_key):
             raise InvalidInput(
-                "The partition columns are part of the record key (or there are none), so no key can stand in two "
+                "The partition columns are part of the record key (or there are none), so no key can be in two "
                 "partitions."
             )
 
@@ -669,8 +670,8 @@ class DeleteRepeatedKeys(WriteRows):
     def stage(self, attempt: Attempt, tree: Tree, frames: ExitStack) -> Staged:
         snapshot, targets = attempt.snapshot, existing_targets(attempt.snapshot)
         attempt.phase("look for keys in several partitions")
-        rows, keys = _several(snapshot, tree, frames)
-        losing = cached_in(frames, _losing(snapshot, tree, rows, keys))
+        rows, keys = _rows_of_repeated_keys(snapshot, tree, frames)
+        losing = cached_in(frames, _rows_to_delete(snapshot, tree, rows, keys))
         attempt.phase("write the tombstones")
         staged = stage_tombstones(attempt, tree, tombstones(losing, tree), "rows", targets)
         self._looked_at = _partitions(snapshot, tree, rows)
@@ -682,8 +683,8 @@ class DeleteRepeatedKeys(WriteRows):
         work.metrics["partitions_read"] = len(self._looked_at)
 
 
-def _several(snapshot: Snapshot, tree: Tree, frames: ExitStack) -> tuple[DataFrame, DataFrame]:
-    """Return the rows whose record key stands in several partitions, and these keys."""
+def _rows_of_repeated_keys(snapshot: Snapshot, tree: Tree, frames: ExitStack) -> tuple[DataFrame, DataFrame]:
+    """Return the rows whose record key is in several partitions, and these keys."""
     ordering = [] if tree.ordering is None else [tree.ordering]
     rows = scan(snapshot, tree, snapshot.groups(), list(dict.fromkeys([*tree.tombstone_columns, *ordering])))
     counted = rows.select(*map(column, tree.key)).groupBy(*map(column, tree.key)).count()
@@ -691,7 +692,7 @@ def _several(snapshot: Snapshot, tree: Tree, frames: ExitStack) -> tuple[DataFra
     return cached_in(frames, with_keys(rows, keys, tree, tree.key)), keys
 
 
-def _losing(snapshot: Snapshot, tree: Tree, rows: DataFrame, keys: DataFrame) -> DataFrame:
+def _rows_to_delete(snapshot: Snapshot, tree: Tree, rows: DataFrame, keys: DataFrame) -> DataFrame:
     """Return all rows of each key but the one that is kept."""
     if tree.merge_by == "ordering":
         assert tree.ordering is not None
@@ -918,7 +919,7 @@ class DropTableAction(Action):
     def committed(self, handle: TableHandle, receipt: Receipt) -> None:
         from spark_apps.actions.indexing import left_behind
 
-        # An index never stops its table from being dropped; all of it that lies with the table goes anyway.
+        # An index never stops its table from being dropped; all of it that is kept with the table goes anyway.
         for error in left_behind(handle, receipt):
             logger.warning("What an index keeps outside of the table was not removed: %s", error)
 
@@ -931,7 +932,7 @@ class DropUnfilled(DropTableAction):
 
 
 def drop_unfilled(drop: Callable[[Action], Receipt], cause: BaseException) -> None:
-    """Drop a table that was made for rows which could not be written, and make the cause tell that.
+    """Drop a table that was made for rows which could not be written, and say so in the cause's message.
 
     :param drop: runs an action on the table.
     """
@@ -955,7 +956,6 @@ def drop_unfilled(drop: Callable[[Action], Receipt], cause: BaseException) -> No
 _QUERY_ID = "sql.streaming.queryId"
 """Spark's own name of the property that the thread of a streaming query has; the checkpoint keeps its value."""
 _LONGEST = "00000000-0000-0000-0000-000000000000.9223372036854775807"
-_TRIES = 5
 
 
 @dataclass(frozen=True)
@@ -965,7 +965,7 @@ class UpsertBatch:
     It names the table instead of holding it, since Spark Connect runs it in another process.
 
     :param load: loads a table, given a session, its address and the options of its store.
-    :param name: begins the transactions' ids. :param query_id: the query's id, where Spark does not tell it.
+    :param name: begins the transactions' ids. :param query_id: the query's id, where Spark does not give it.
     :param deleted: as of ``IndexedTable.upsert``.
     :raises InvalidName: if the name cannot begin an id.
     """
@@ -983,18 +983,18 @@ class UpsertBatch:
     def __call__(self, rows: DataFrame, batch_id: int) -> Receipt:
         """Write one batch, or find that it is written.
 
-        :raises EnvironmentMismatch: if the query's id cannot be told.
+        :raises EnvironmentMismatch: if the query's id is unknown.
         :raises CommitRefused: if the commit is refused; the next start of the query runs the batch again.
         """
         txn_id = f"{self.name}.{self.query_id or _query_id(rows)}.{batch_id}"
         table = self.load(rows.sparkSession, self.uri, options=self.options)
         before = table.version
-        for tried in range(1, _TRIES + 1):
+        for tried in range(1, MAX_BATCH_TRIES + 1):
             try:
                 receipt: Receipt = table.upsert(rows, deleted=self.deleted, txn_id=txn_id)
                 break
             except ConcurrentWrite as error:
-                if tried == _TRIES:
+                if tried == MAX_BATCH_TRIES:
                     raise
                 logger.info("batch %s of %s is tried again: %s", batch_id, self.name, error.message)
         if receipt.version is None:
@@ -1010,8 +1010,8 @@ def _query_id(rows: DataFrame) -> str:
     of_query = None if context is None else context.getLocalProperty(_QUERY_ID)
     if not of_query:
         raise EnvironmentMismatch(
-            "Which streaming query this batch is of cannot be told, so it could not be known again after a restart.",
+            "The id of this batch's streaming query is unknown, so the batch could not be recognised after a restart.",
             hint="Outside of foreachBatch, over Spark Connect, and where PYSPARK_PIN_THREAD is false, Spark does not "
-            "tell: give upsert_batch a query_id that stands for the checkpoint, and another one for another.",
+            "say it: give upsert_batch a query_id, a different one for each checkpoint.",
         )
     return str(of_query)

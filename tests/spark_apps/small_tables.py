@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from spark_apps import IndexedTable
-from spark_apps.actions.upsert_plan import UpsertLimits
+from spark_apps.actions.limits import UpsertLimits
 
 DDL = "id bigint, dt string, city string, ts int"
 """The columns of a small table, partitioned by ``dt`` and ordered by ``ts``."""

@@ -11,8 +11,9 @@ from pyspark.sql import functions as F
 
 from spark_apps import IndexedTable
 from spark_apps.actions.key_location import rows_of_staged, touched_groups
+from spark_apps.actions.limits import UpsertLimits
 from spark_apps.actions.template import Attempt, StagedChanges, run
-from spark_apps.actions.upsert_plan import UpsertLimits, plan_upsert
+from spark_apps.actions.upsert_plan import plan_upsert
 from spark_apps.actions.write import Upsert
 from spark_apps.storage.errors import StorageError
 from tests.spark_apps.frames import frame

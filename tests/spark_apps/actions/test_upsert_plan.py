@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from spark_apps.actions.upsert_plan import UpsertLimits, UpsertPlan, plan_upsert
+from spark_apps.actions.limits import UpsertLimits
+from spark_apps.actions.upsert_plan import UpsertPlan, plan_upsert
 from spark_apps.mergetree.tree import Snapshot
 from spark_apps.storage.store import Store
 from spark_apps.timeline.model import Field, IndexDefinition, TableDefinition

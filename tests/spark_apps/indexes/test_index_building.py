@@ -102,7 +102,7 @@ def test_given_a_commit_after_the_last_round_then_it_is_scanned_until_a_refresh(
 ) -> None:
     table = make([(i, "a" if i < 5 else "b", "aus", i) for i in range(10)])
     other = IndexedTable.load(spark, table.uri)
-    monkeypatch.setattr(indexing, "ROUNDS", 1)
+    monkeypatch.setattr(indexing, "MAX_ROUNDS", 1)
 
     def write(_number: int, _version: int) -> None:
         other.upsert(frame(spark, [(1, "a", "sfo", 1), (2, "a", None, 2)]))
