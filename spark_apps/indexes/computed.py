@@ -1,4 +1,4 @@
-"""Expressions that stand where an index names columns: how its definition has them, and what Spark makes of them.
+"""Expressions in place of an index's columns: how its definition has them, and what Spark makes of them.
 
 The definition names an expression among its columns as people write it; two properties say what it takes to use them:
 the type that Spark gave each when the index was made, and the stamp of the session that computes its values. All values
@@ -36,7 +36,7 @@ STAMP = "expression_stamp"
 """Property, written with the definition: the stamp of the session that computes the values."""
 
 _KEY_MARK = "\x1f"
-"""What the name of an expression's values begins with, where they stand beside those of columns."""
+"""The beginning of the name of an expression's values, which sets it apart from the names of columns."""
 
 _SIGNS = frozenset("()+-*./%=<>|&")
 """A name that holds none of these, and is that of no column, is a name that was mistaken."""
@@ -81,18 +81,18 @@ class Indexed:
 def read_columns(definition: IndexDefinition, types: Mapping[str, str], label: str) -> tuple[Indexed, ...]:
     """Return what the columns of a definition are: those of the table by its spelling, else expressions.
 
-    What its properties tell to be an expression is one, even if a column of the table has its text for a name.
+    What its properties list as an expression is one, even if a column of the table has its text for a name.
 
     :param types: the table's columns and their Spark types.
     :raises UnknownColumn: if one is neither.
     :raises InvalidInput: if an expression cannot be indexed, or one is given twice.
     """
-    names, told = definition.columns, _told_expressions(definition)
+    names, listed = definition.columns, _listed_expressions(definition)
     known = {name.lower() for name in types}
 
     def is_column(name: str) -> bool:
         plain = not isinstance(name, str) or name.lower() in known or _SIGNS.isdisjoint(name)
-        return plain and name not in told
+        return plain and name not in listed
 
     if all(map(is_column, names)):
         return tuple(map(Indexed, resolve(names, types, label)))
@@ -114,19 +114,19 @@ def read_columns(definition: IndexDefinition, types: Mapping[str, str], label: s
         column = expression.column
         found.append(Indexed(expression.shown, expression) if column is None else Indexed(column))
     for at, one in enumerate(found):
-        # A column of such a name is another thing, but in the definition they are told apart by it.
+        # A column of such a name is another thing, but the definition has only the name to distinguish them by.
         if any(one.key == other.key or one.name == other.name for other in found[:at]):
             raise InvalidInput(f"{label} names {one.name!r} twice.", hint="Name it once.")
     return tuple(found)
 
 
-def _told_expressions(definition: IndexDefinition) -> frozenset[str]:
-    """Return the names of a definition's columns that its properties tell to be expressions."""
+def _listed_expressions(definition: IndexDefinition) -> frozenset[str]:
+    """Return the names of a definition's columns that its properties list as expressions."""
     try:
-        told = json.loads(definition.properties.get(EXPRESSIONS, "{}"))
+        listed = json.loads(definition.properties.get(EXPRESSIONS, "{}"))
     except (ValueError, RecursionError):
         return frozenset()
-    return frozenset(told) if isinstance(told, dict) else frozenset()
+    return frozenset(listed) if isinstance(listed, dict) else frozenset()
 
 
 def indexed_by(table: TableDefinition, definition: IndexDefinition) -> tuple[Indexed, ...]:
@@ -134,13 +134,13 @@ def indexed_by(table: TableDefinition, definition: IndexDefinition) -> tuple[Ind
 
     :raises InvalidInput: if its definition is not one that :func:`with_types` gave over columns that there are.
     """
-    told = definition.properties.get(EXPRESSIONS)
-    if told is None:
+    stored_types = definition.properties.get(EXPRESSIONS)
+    if stored_types is None:
         return tuple(map(Indexed, definition.columns))
     from spark_apps.indexes.expressions import NotIndexable  # its library is slow to import
 
     try:
-        return _indexed(tuple(column_types(table.fields).items()), definition.columns, told)
+        return _indexed(tuple(column_types(table.fields).items()), definition.columns, stored_types)
     except (NotIndexable, ValueError, RecursionError) as error:
         raise InvalidInput(
             f"The expressions of the index {definition.name!r} cannot be read: {error}.",
@@ -149,10 +149,10 @@ def indexed_by(table: TableDefinition, definition: IndexDefinition) -> tuple[Ind
 
 
 @lru_cache(maxsize=256)
-def _indexed(types: tuple[tuple[str, str], ...], columns: tuple[str, ...], told: str) -> tuple[Indexed, ...]:
-    kinds = json.loads(told)
+def _indexed(types: tuple[tuple[str, str], ...], columns: tuple[str, ...], stored_types: str) -> tuple[Indexed, ...]:
+    kinds = json.loads(stored_types)
     if not isinstance(kinds, dict) or not all(isinstance(kind, str) for kind in kinds.values()):
-        raise ValueError(f"its property {EXPRESSIONS!r} does not tell their types")
+        raise ValueError(f"its property {EXPRESSIONS!r} does not state their types")
     from spark_apps.indexes.expressions import parse
 
     known = dict(types)
@@ -191,7 +191,7 @@ def values_for(found: Sequence[Indexed], names: Iterable[str]) -> list[Column]:
 
 
 def split_properties(found: Sequence[Indexed], properties: Mapping[str, str]) -> tuple[dict[str, str], dict[str, str]]:
-    """Split properties of an index over these columns and expressions into the user's, and those that are written here.
+    """Split properties of an index over these columns and expressions into the user's, and those of this module.
 
     Of an expression whose type Spark was not asked for, the second say that it is one.
     """
@@ -264,16 +264,16 @@ def other_session(snapshot: Snapshot, definition: IndexDefinition) -> str | None
         return None
     if not snapshot.has_spark:
         return "it holds values of expressions, which Spark computes"
-    here = stamp_of(snapshot.spark, stamped)
+    current = stamp_of(snapshot.spark, stamped)
     try:
-        there = json.loads(definition.properties.get(STAMP, "{}"))
+        stored = json.loads(definition.properties.get(STAMP, "{}"))
     except (ValueError, RecursionError):
-        there = None
-    if here == there:
+        stored = None
+    if current == stored:
         return None
-    names = sorted({*here, *there}) if isinstance(there, dict) else []
-    differing = [f"{name} is {here.get(name, '')!r}, and was {there.get(name, '')!r}" for name in names
-                 if here.get(name) != there.get(name)]  # fmt: skip
+    names = sorted({*current, *stored}) if isinstance(stored, dict) else []
+    differing = [f"{name} is {current.get(name, '')!r}, and was {stored.get(name, '')!r}" for name in names
+                 if current.get(name) != stored.get(name)]  # fmt: skip
     return f"its expressions were computed by another session ({'; '.join(differing) or 'unknown'})"
 
 
@@ -303,17 +303,17 @@ def check_computes(snapshot: Snapshot, definition: IndexDefinition) -> None:
     """
     if (why := other_session(snapshot, definition)) is not None:
         raise InvalidInput(
-            f"Entries of the index {definition.name!r} cannot be made here: {why}.",
+            f"Entries of the index {definition.name!r} cannot be made in this session: {why}.",
             outcome="Nothing was changed.",
             hint="Use such a session, or drop the index and create it again.",
         )
 
 
 def is_computed(name: str) -> bool:
-    """Tell whether a name, where predicates are held against values, is that of an expression's."""
+    """Return whether a name, among those whose values a predicate is checked against, is that of an expression."""
     return name.startswith(_KEY_MARK)
 
 
 def shown_key(name: str) -> str:
-    """Return the name under which values stand in entries as people know it."""
+    """Return the name of an entry's values without the mark that sets expressions apart from columns."""
     return name.removeprefix(_KEY_MARK)

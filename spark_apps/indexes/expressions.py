@@ -2,7 +2,7 @@
 
 Spark evaluates that text when the index is built. A query uses the index where a part of its predicate has the same
 text: so it is made of the tree of the parser library by the rules below and by nothing else, which only know functions
-that give the same for a row whenever they are asked. Whatever else stands in an expression is refused by its name.
+that always give the same for a row. Whatever else an expression has is refused by its name.
 
 What a function gives may depend on the session (its time zone, ANSI) and on the release of Spark and Java: so values of
 such expressions are kept with a stamp of the session that made them, and another session does not use them.
@@ -55,7 +55,7 @@ _CASTS = {
 }  # fmt: skip
 
 FUNCTIONS = (*dict.fromkeys(name for name, _ in _FUNCTIONS.values()), "to_date", "coalesce")
-"""The functions known here, for messages and pages."""
+"""The functions that may be indexed, for messages and pages."""
 
 
 class NotIndexable(Exception):
@@ -86,7 +86,7 @@ class Expression:
 
 
 def key_of(text: str) -> str:
-    """Return the name under which values of an expression stand beside those of columns."""
+    """Return the name of an expression's values, which no column has."""
     return f"\x1f{text}"
 
 
@@ -170,7 +170,7 @@ class _Writer:
                 _allow(node, "this")
                 text, shown = self.write(node.this)
                 return f"(- {text})", f"(- {shown})"
-            case exp.Cast():  # try_cast, as Spark has it, is told by "safe"
+            case exp.Cast():  # "safe" marks Spark's try_cast
                 _allow(node, "this", "to", "_type")
                 plain = not node.to.expressions and not node.to.args.get("collate")
                 return self._cast(node.this, _CASTS.get(node.to.this) if plain else None, node)
@@ -207,7 +207,7 @@ class _Writer:
         if len(names) > 1:
             raise NotIndexable(f"the name {first!r} is ambiguous: it is that of {', '.join(names)}")
         self.columns.append(names[0])
-        # Behind a map stands a key, whose case always matters.
+        # What follows the name of a map is a key, whose case always matters.
         if not self._case_sensitive and "map<" not in self._types[names[0]]:
             rest = [name.lower() for name in rest]
         path = [names[0], *rest]
@@ -229,7 +229,7 @@ def _allow(node: exp.Expr, *names: str) -> None:
     more = sorted(name for name, value in node.args.items() if value and name not in names)
     more += ["safe"] if isinstance(node, exp.Cast) and node.args.get("safe") else []
     if more:
-        raise NotIndexable(f"{node.sql(dialect='spark')!r} is not written as it is known here")
+        raise NotIndexable(f"{node.sql(dialect='spark')!r} has parts that cannot be indexed")
 
 
 _UNSTABLE = {
@@ -285,5 +285,5 @@ def functions_in(text: str) -> list[str]:
 
 
 def is_comparable(kind: str) -> bool:
-    """Tell whether values of a Spark type are compared one by one here."""
+    """Return whether an index compares values of a Spark type one by one."""
     return parse_type(kind).kind not in ("other", "char")

@@ -55,7 +55,7 @@ class Entries:
     :param coverage: what a carrier is to say that is covered; ``None`` for the data files that were asked for, with the
         columns of the definition, and nothing where the files say it themselves.
     :param extra: what the carrier keeps beside it.
-    :param removed: files whose entries lie in these now, or nowhere. ``coverage`` is then that of the whole index.
+    :param removed: files whose entries are in these now, or nowhere. ``coverage`` is then that of the whole index.
     """
 
     files: Sequence[AddFile]
@@ -179,7 +179,7 @@ class FileKind(IndexHandler):
         gone = covered - {file.lineage for file in live}
         reason = f"{len(new)} of {len(live)} files are not covered"
         if gone:
-            reason += f", {len(gone)} that it tells of are gone"
+            reason += f", {len(gone)} that it covers are gone"
         groups = tuple(dict.fromkeys(file.group_key for file in new))
         reason = "all files" if mode == "full" and partitions is None else reason
         return IndexPlan(name, mode, groups, len(new), sum(file.bytes for file in new), reason)
@@ -321,7 +321,7 @@ class FileKind(IndexHandler):
         groups = context.snapshot.groups()
         left = {group: members for group, members in groups.items() if any(map(may_match, members))}
         if unknown and not known:
-            return CannotPrune("it tells of none of the files", "covers_nothing")
+            return CannotPrune("it covers none of the files", "covers_nothing")
         blocks = {
             file.lineage: some
             for members in left.values()
@@ -329,7 +329,7 @@ class FileKind(IndexHandler):
             if (some := blocks_left.get(file.lineage)) is not None and len(some.numbers) < some.of
         }
         if len(left) == len(groups) and groups and not blocks:
-            return CannotPrune(f"it rules out none of the {known:,} files that it tells of", "no_gain")
+            return CannotPrune(f"it rules out none of the {known:,} files that it covers", "no_gain")
         return Candidates(
             frozenset(left), None, answer.files, answer.fetched(),
             {lineage: some.numbers for lineage, some in blocks.items()} or None,

@@ -7,7 +7,7 @@ interface; :mod:`spark_apps.indexes.registry` finds them. Follows Hive's Index D
 What a build would write and how long it would take is estimated from the footers of some data files, and from reading a
 piece of one. Rows are those that the log states. The bytes of the columns that an index holds are taken from the column
 chunks of a sample of files, a row's worth each; reading is timed on one row group; what shuffling, sorting and writing
-a row takes was measured. The truth stands beside the estimate in the receipt of the build.
+a row takes was measured. The receipt of the build has the real figures beside the estimated ones.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ class VerificationReport(Printed):
     :param stale: entries that no row bears out and that need not be gone yet.
     :param uncovered: file groups that the index does not cover, which were not compared.
     :param wrong_values: entries of rows that are there with other values, for kinds that hold values.
-    :param wrong_shard: entries and tombstones that lie where no lookup of their values reads.
+    :param wrong_shard: entries and tombstones that are where no lookup of their values reads.
     :param differences: examples, not all of them.
     :param repaired: version of the commit that rebuilt what was wrong.
     """
@@ -156,13 +156,13 @@ class PredicateProbe(Protocol):
         """
 
     def may_match(self, values: Mapping[str, Any]) -> bool:
-        """Tell whether a row with these values can satisfy it; columns not given may hold anything.
+        """Return whether a row with these values can satisfy it; columns not given may hold anything.
 
-        A value may be a :class:`~spark_apps.indexes.ranges.Range`, for all rows whose values lie in it.
+        A value may be a :class:`~spark_apps.indexes.ranges.Range`, for all rows whose values are in it.
         """
 
     def spares_none(self, column: str, values: Range) -> bool:
-        """Tell whether what it says of a column holds for every value of a range.
+        """Return whether what it says of a column holds for every value of a range.
 
         :param column: the table's. :param values: the range.
         """
@@ -291,7 +291,7 @@ class IndexPlan(Printed):
 
 @dataclass(frozen=True)
 class Extremes:
-    """The rows and ends of a column in one data file, as an index tells of them.
+    """How many values a column has in one data file, and the lowest and highest of them, as an index has them.
 
     :param filled: rows that have a value.
     :param low: no value is less. :param high: no value is more. Of other types than the column's where an end is not
@@ -322,11 +322,11 @@ class Candidates:
 
     :param groups: file groups of the data that can hold such rows; may be empty, which means that nothing
         matches.
-    :param keys: for each of these groups the record keys of such rows, where the index tells them and they
+    :param keys: for each of these groups the record keys of such rows, where the index has them and they
         are few.
     :param files: index files read to find out, and the bytes read of them.
     :param blocks: lineage of a data file -> the numbers of its blocks (row groups, stripes) that can hold such rows,
-        for files of which the index tells that.
+        for files of which the index knows them.
     :param block_counts: lineage of such a file -> how many blocks it has; if it has another number, all of it is read.
     """
 
@@ -355,7 +355,7 @@ class EntryFiles:
     """The files of an index that hold rows, for readers without Spark.
 
     :param read: Parquet files of this package, each with columns of the table by their names; what one lacks is null.
-    :param void: data files whose entries may lie in them and are not to be read.
+    :param void: data files whose entries may be in them and are not to be read.
     :param marked: whether they hold the column :data:`~spark_apps.indexes.lineage.LINEAGE`.
     """
 
@@ -368,15 +368,15 @@ class EntryFiles:
 class CoveringScan:
     """Rows that need not be read from the table's files, for the index holds them.
 
-    :param lineages: the data files whose rows the index answers for. What lies over such a file in its group (later
-        deltas) is merged by the reader.
+    :param lineages: the data files whose rows the index answers for. The reader merges the later deltas of such a
+        file's group.
     :param rows: from columns to a frame of the rows of these files that can satisfy the predicate, perhaps with others
         of these files; called only if the plan takes it.
     :param files: index files that it would read, and an estimate of the bytes that it would read of them.
     :param check: called once the plan takes it; raises a StorageError if what would be read is damaged, for a query
         that runs cannot turn to the table's files any more.
     :param entries: what ``rows`` reads, where that can be read without Spark.
-    :param buckets: set where Spark may be told how the rows are dealt.
+    :param buckets: set where Spark may rely on the rows' bucketing.
     """
 
     lineages: frozenset[int]
@@ -393,7 +393,7 @@ class IndexHandler(ABC):
 
     Stateless: one object serves all tables.
 
-    Its methods are told the ``table`` and the ``definition`` of the index, or a ``context`` that has both, the version
+    Its methods get the ``table`` and the ``definition`` of the index, or a ``context`` that has both, the version
     that is worked on and the folder to stage files in. ``partitions`` are paths, all where ``None``; ``mode`` is that
     of the user's call; a ``probe`` answers what a predicate allows. What changes an index returns its work: the actions
     to commit.
@@ -406,7 +406,7 @@ class IndexHandler(ABC):
     """Whether the index has files in the table's directory. Storage elsewhere can only be deferred."""
 
     unique_keys: ClassVar[bool] = False
-    """Whether an index that is kept with the data makes record keys unique in the whole table (:meth:`locate` tells
+    """Whether an index that is kept with the data makes record keys unique in the whole table (:meth:`locate` finds
     where each lives). A table has at most one such index; without buckets it finds its file groups by it and keeps it.
     """
 
@@ -432,7 +432,7 @@ class IndexHandler(ABC):
     """Whether the index holds a value once a block of rows and not once a row; for estimates."""
 
     changeable: ClassVar[frozenset[str]] = frozenset()
-    """Properties that may change while the index stands, for they only decide what is done from then on."""
+    """Properties that may change while the index exists, for they only decide what is done from then on."""
 
     @property
     def holds_rows(self) -> bool:
@@ -443,14 +443,14 @@ class IndexHandler(ABC):
     def validate(self, table: TableDefinition, definition: IndexDefinition) -> IndexDefinition:
         """Return the definition, completed with the kind's defaults.
 
-        :raises InvalidInput: (or one of its kin) if such an index cannot be on such a table.
+        :raises InvalidInput: (or a subclass) if such an index cannot be on such a table.
         """
 
     def complete(self, snapshot: Snapshot, definition: IndexDefinition) -> IndexDefinition:
-        """Return a new definition that :meth:`validate` gave with what Spark tells of it.
+        """Return a new definition that :meth:`validate` gave, completed with what only Spark knows.
 
         :param snapshot: the table at the version that the index is made over.
-        :raises InvalidInput: (or one of its kin) if Spark cannot make what it is over.
+        :raises InvalidInput: (or a subclass) if Spark cannot make what it is over.
         """
         return definition
 
@@ -459,7 +459,7 @@ class IndexHandler(ABC):
     ) -> IndexDefinition:
         """Return the definition with some properties changed.
 
-        :raises InvalidInput: if one is not known, cannot have that value, or is fixed while the index stands.
+        :raises InvalidInput: if one is not known, cannot have that value, or is fixed as long as the index exists.
         """
         altered = self.validate(table, replace(definition, properties={**definition.properties, **properties}))
         fixed = sorted(
@@ -469,8 +469,8 @@ class IndexHandler(ABC):
         )
         if fixed:
             raise InvalidInput(
-                f"The property {fixed[0]!r} of the index {definition.name!r} is fixed while the index stands: what it "
-                "holds was made with it.",
+                f"The property {fixed[0]!r} of the index {definition.name!r} is fixed as long as it exists: what the "
+                "index holds was made with it.",
                 hint=f"Those that can change: {', '.join(sorted(self.changeable)) or 'none'}. For others drop the "
                 "index and create it anew.",
             )
@@ -486,7 +486,7 @@ class IndexHandler(ABC):
     ) -> tuple[IndexDefinition, TableDefinition]:
         """Return the definition with included columns changed, and the table with columns learned by ``schema``.
 
-        :raises InvalidInput: (or its kin) if the kind has no included columns, or these cannot change so.
+        :raises InvalidInput: (or a subclass) if the kind has no included columns, or these cannot change so.
         """
         raise InvalidInput(
             f"The index {definition.name!r} of kind {definition.kind!r} has no included columns to change.",
@@ -520,7 +520,7 @@ class IndexHandler(ABC):
     def expressions(self, table: TableDefinition, definition: IndexDefinition) -> Mapping[str, str]:
         """Return the expressions that the index holds values of, with their Spark types.
 
-        In the canonical text of :mod:`spark_apps.indexes.expressions`. In a probe their values stand under
+        In the canonical text of :mod:`spark_apps.indexes.expressions`. A probe gets their values under
         :func:`~spark_apps.indexes.expressions.key_of` that text.
         """
         return {}
@@ -530,7 +530,7 @@ class IndexHandler(ABC):
         return ()
 
     def needs_rows(self, table: TableDefinition, definition: IndexDefinition) -> bool:
-        """Tell whether :meth:`maintain` reads ``before`` of an upsert.
+        """Return whether :meth:`maintain` reads ``before`` of an upsert.
 
         If no index does, it is ``None`` there.
         """
@@ -625,9 +625,10 @@ class IndexHandler(ABC):
         """
 
     def extremes(self, context: IndexContext, column: str) -> Mapping[int, Extremes]:
-        """Return lineage of a data file -> what the index tells of the values of a column of the table in it.
+        """Return lineage of a data file -> the lowest and highest value of a column of the table in it.
 
-        Nothing if it tells of none. The file's rows are meant as they lie in it, whatever is written over it.
+        Files of which the index does not know them are left out. They are those of the rows in the file itself,
+        whatever later deltas replace or remove.
 
         :raises StorageError: if a file of the index is missing or damaged.
         """
@@ -665,8 +666,8 @@ class IndexHandler(ABC):
     def places(self, context: IndexContext, keys: Any) -> Any | None:
         """Return where records live as :meth:`locate` does, without Spark.
 
-        ``None`` if that is not to be had, or if Spark is quicker for so many keys; also where the index does not cover
-        everything.
+        ``None`` if the driver cannot, or if Spark is quicker for this number of keys; also where the index does not
+        cover everything.
 
         :param keys: an Arrow table with the record key columns, each key once.
         :returns: an Arrow table with these columns and :data:`PARTITION`.
@@ -697,7 +698,7 @@ class IndexHandler(ABC):
     def verify(self, context: IndexContext) -> VerificationReport:
         """Compare what the index holds with a full scan of what it covers; of a kind without :meth:`comparison`.
 
-        :raises InvalidInput: if the kind does not tell how.
+        :raises InvalidInput: if the kind has no way to do so.
         :returns: what agrees and what differs.
         """
         raise InvalidInput(

@@ -2,7 +2,7 @@
 
 That is written down in ``AddFile.extra["covers"]`` of one small file a stage, the carrier, which holds nothing else: it
 comes and goes with the commits that write entries, so that a restored version knows what it knew. Entries of files
-that are gone are void wherever they still lie.
+that are gone are void wherever they still are.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ class Part:
 class Coverage:
     """The data files that an index covers.
 
-    :param parts: what each file of the index tells of. Data files are named by their ``lineage``, the id of their
+    :param parts: what each file of the index covers. Data files are named by their ``lineage``, the id of their
         contents.
     """
 
@@ -141,7 +141,7 @@ class Coverage:
         return self._by_lineage.get(lineage)
 
     def answers(self, lineage: int, column: str) -> bool:
-        """Tell whether the index knows the values of a column in a file.
+        """Return whether the index knows the values of a column in a file.
 
         It holds them, or the file lacks the column, so that they are null.
         """
@@ -164,7 +164,7 @@ class Coverage:
         )
 
     def voiding(self, lineages: Collection[int]) -> Coverage:
-        """Return the coverage of the other files, which remembers that entries of these may still lie somewhere.
+        """Return the coverage of the other files, which remembers that entries of these may still exist.
 
         :param lineages: of the files.
         """
@@ -195,7 +195,7 @@ def indexable(snapshot: Snapshot) -> dict[GroupKey, DataFile]:
 
 
 def is_carrier(file: DataFile | AddFile) -> bool:
-    """Tell whether a file of an index keeps its coverage, and holds no entries."""
+    """Return whether a file of an index keeps its coverage, and holds no entries."""
     return file.group == CARRIER_GROUP
 
 

@@ -41,10 +41,10 @@ class Summary:
     """The facts known of the values that a column or an expression has in some rows, each holding by itself.
 
     :param nulls: whether some are null. :param filled: whether some are not.
-    :param span: between which the others lie.
+    :param span: the lowest and the highest of the others.
     :param values: all others.
-    :param may_equal: tells of a value whether it may be among them.
-    :param may_contain: tells of a text whether it may stand in one of them.
+    :param may_equal: returns whether a value may be among them.
+    :param may_contain: returns whether one of them may contain a text.
     """
 
     nulls: bool
@@ -60,7 +60,7 @@ _BY_JAVA = re.compile(r"parquet-mr version 1\.1[0-7]\.")
 
 
 def has_nan_on_top(metadata: Any) -> bool:
-    """Tell whether the writer of a Parquet file gives NaN as the highest value of a column that holds one.
+    """Return whether the writer of a Parquet file gives NaN as the highest value of a column that holds one.
 
     Others leave NaN out of the bounds of a column.
 

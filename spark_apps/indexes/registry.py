@@ -1,7 +1,7 @@
 """Finding the handler of an index kind by its name.
 
-A name stands for code that this package brings, that an installed package offers under the entry point group
-:data:`GROUP`, that was registered in this process, or for a class that this process is allowed to load, by
+A name means code that this package brings, that an installed package offers under the entry point group
+:data:`GROUP`, that was registered in this process, or a class that this process is allowed to load, by
 :func:`allow` or by the environment variable :data:`ALLOWED`. What a table's log names is only ever looked up among
 these, so metadata alone never makes code load.
 """
@@ -62,7 +62,7 @@ def find(kind: str) -> IndexHandler:
 def available(kind: str) -> IndexHandler | None:
     """Return the handler of a kind, or ``None`` where this process has none.
 
-    Such an index is neither used nor kept here.
+    Such a process neither uses the index nor keeps it up to date.
     """
     try:
         return find(kind)
@@ -92,7 +92,7 @@ def asked_by(table: TableDefinition, definition: IndexDefinition) -> tuple[str, 
 def columns_gone(table: TableDefinition, definition: IndexDefinition) -> tuple[str, ...]:
     """Return the columns that an index is over and its table does not have; none if the definition fits the table.
 
-    Such an index tells nothing of rows, and can neither be refreshed nor compared with them.
+    Such an index cannot be used, refreshed or verified.
     """
     there = {field.name for field in table.fields}
     return tuple(name for name in dict.fromkeys(asked_by(table, definition)) if name not in there)
@@ -122,7 +122,7 @@ _Columns = Callable[[TableDefinition, IndexDefinition], tuple[str, ...]]
 def _told(
     columns: _Columns, table: TableDefinition, definition: IndexDefinition, more: Sequence[str] = ()
 ) -> tuple[str, ...]:
-    """Return the columns that a handler tells; of a definition that does not fit the table, those that it names."""
+    """Return the columns that a handler gives; of a definition that does not fit the table, those that it names."""
     try:
         return columns(table, definition)
     except (LakeIndexError, LookupError, TypeError, ValueError, RecursionError):

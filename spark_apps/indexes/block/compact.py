@@ -1,6 +1,6 @@
 """The ``compact`` index: values of some columns -> the blocks of the files that hold them.
 
-Made for values that repeat close together: it says in which row groups (stripes) a value stands, not in which row, and
+Made for values that repeat close together: it says in which row groups (stripes) a value occurs, not in which row, and
 so stays small; a query reads those blocks only and filters their rows. It addresses files, so it lags behind writes
 until it is refreshed. Follows Hive's Index Design (its reference implementation).
 
@@ -123,7 +123,7 @@ def index_partition(snapshot: Snapshot, definition: IndexDefinition, partition: 
 
 
 def index_partitions_of(files: Iterable[DataFile]) -> set[Target]:
-    """Return the index partitions that entry files lie in, whether or not the table has such a partition still."""
+    """Return the index partitions of entry files, whether or not the table still has such a partition."""
     return {Target(path, tuple(parse_partition_path(path).values()), None) for path in {f.partition for f in files}}
 
 
@@ -206,7 +206,7 @@ def _check_rows(
         entry_rows = sum(pool.map(lambda action: _sum_column(context, DataFile.of(action, 0), ROWS), staged))
     if entry_rows != sum(row_counts):
         raise VerificationFailed(
-            f"The index {context.definition.name!r} would tell of {entry_rows:,} rows in files that have "
+            f"The index {context.definition.name!r} would hold entries of {entry_rows:,} rows in files that have "
             f"{sum(row_counts):,}; it is not committed.",
             outcome="Nothing was changed.",
             hint="Build it again; if the figures differ again, verify the table's files.",
@@ -297,7 +297,7 @@ def find_blocks(
     """Return the blocks with values that can satisfy a predicate, from the entry files.
 
     :param compared: what of the index the predicate is held against.
-    :param max_values: so many distinct values are compared with the predicate at most.
+    :param max_values: the most distinct values that are compared with the predicate.
     :raises StorageError: if a file is missing or damaged.
     """
     lookup = _Lookup(context, probe, max_values, compared)
@@ -373,7 +373,7 @@ class _Lookup:
 
 
 def _distinct(table: Any, names: Sequence[str]) -> tuple[Any, list[tuple[Any, ...]]]:
-    """Return a number per row for its values in some columns, and the values that each number stands for."""
+    """Return a number per row for its values in some columns, and the values of each number."""
     import pyarrow as pa
 
     codes, rows = pa.array([0] * table.num_rows, pa.int64()), [()]
@@ -526,7 +526,7 @@ class CompactHandler(FileKind):
         removed = [file for file in entry_files(files) if file.partition in of_index]
         remaining, added = coverage.without(lineages), list[AddFile]()
         # Entries of other files in the same index partitions stay: of other partitions of the table, and of files that
-        # are gone, which the index goes on telling of should they come back.
+        # are gone, which keep their entries in case they come back.
         gone = remaining.lineages - live.keys()
         if removed and (gone or definition.partition_by != context.table.partition_by):
             tree = entry_tree(context.table, definition)
@@ -577,7 +577,7 @@ class CompactHandler(FileKind):
         files, data_files = own_files(context), context.snapshot.state.files(DATA_TREE)
         covered = Coverage.of(files).lineages & {file.lineage for file in data_files if not file.tombstones}
         if data_files and not covered:
-            return CannotPrune("it tells of none of the files", "covers_nothing")
+            return CannotPrune("it covers none of the files", "covers_nothing")
         entry_files_to_read = [file for file in entry_files(files) if self._may_hold(context, file, probe)]
         most_values = int(context.definition.properties[MAX_VALUES])
         matching = find_blocks(context, entry_files_to_read, probe, most_values, compared)
@@ -589,7 +589,7 @@ class CompactHandler(FileKind):
 
         def left(file: DataFile) -> Blocks | bool | None:
             if file.lineage not in covered:
-                return None  # whatever the log says, of this one nothing is known here
+                return None  # whatever the log says, the index does not cover this file
             numbers = matching.blocks.get(file.lineage)
             return False if numbers is None else Blocks(frozenset(numbers), matching.of[file.lineage])
 
@@ -621,7 +621,7 @@ def _check_comparable(label: str, types: Mapping[str, str]) -> None:
 
 
 def _has_one_spelling(schema: StructType, names: Sequence[str]) -> bool:
-    """Tell whether values of these columns are written in one way, so that entries can be kept apart by them."""
+    """Return whether values of these columns are written in one way, so that entries can be kept apart by them."""
     try:
         check_partition_types(schema, names)
     except InvalidSchema:

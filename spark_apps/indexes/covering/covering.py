@@ -1,11 +1,11 @@
 """Covering indexes: some columns of the rows, bucketed and sorted by the indexed ones, read in place of the files.
 
 An index answers for a data file's column only if it holds it or the data file lacks it; rows of files that are gone
-are filtered out by lineage, files that came since are scanned, and what lies over a file in its group is merged.
+are filtered out by lineage, files that came since are scanned, and later deltas of a file's group are merged.
 Follows Hyperspace's proposal, whose included columns come and go.
 
 A build, a refresh and a compaction always write new files. A refresh indexes the files that are new by lineage, and
-writes anew the entry files in which rows of files lie that are gone. Entries of one bucket can differ in their columns,
+rewrites the entry files that hold rows of files which are gone. Entries of one bucket can differ in their columns,
 so a compaction either merges the schemas with the files or merges only files of like schema (the proposal's two
 approaches).
 """
@@ -88,7 +88,7 @@ if TYPE_CHECKING:
 
 
 _COUNTED_FORMATS = ("parquet", "orc")
-"""Formats of sources whose files tell how many rows Spark makes of them."""
+"""Formats of sources whose files state how many rows Spark makes of them."""
 
 _SAMPLE_SIZE = 20_000
 """From about so many values the bounds of ranges are taken: of 100 buckets each is right within a fifth, mostly."""
@@ -118,7 +118,7 @@ def _with_bounds(context: IndexContext, definition: IndexDefinition, files: Sequ
 def _check_counts(context: IndexContext, files: Sequence[DataFile], staged: Sequence[AddFile]) -> None:
     """Refuse entries that are not as many as the rows, where the log knows how many these are.
 
-    :raises VerificationFailed: if there are not as many entries as rows, where the log tells how many these are.
+    :raises VerificationFailed: if they are more or fewer.
     """
     source = context.table.source
     if (source is not None and source.format not in _COUNTED_FORMATS) or any(file.rows < 0 for file in files):
@@ -286,7 +286,7 @@ class CoveringHandler(FileKind):
         expected = sum(max(file.rows, 0) for file in files)
         staged = stage_entries(context, rows_of(context, files, columns), columns, "entries", stages, expected)
         _check_counts(context, files, staged)
-        # Other columns that entries of the index have: of a file that lacks them it can tell all the same.
+        # The index also answers for columns of its other entries that a file lacks: they are null.
         others = [name for name in schema_of(context.definition).names if not intersect_names([name], columns)]
         covered = _parts(stage, columns, files, find_null_columns(context, files, others))
         return Entries(staged, {"entries": sum(action.rows for action in staged)}, covered)
@@ -300,8 +300,8 @@ class CoveringHandler(FileKind):
             if context.snapshot.state.index(name).state == "creating":
                 return None  # a build, and the table was compacted meanwhile
             raise InvalidInput(
-                f"{len(lineages)} files that the index {name!r} tells of are gone (or to be read again), and it has no "
-                "lineage, so that their rows cannot be told from the others.",
+                f"{len(lineages)} files that the index {name!r} covers are gone (or to be read again), and it has no "
+                "lineage, so that it cannot tell which rows are theirs.",
                 hint="Refresh it with mode='full'; an index made with the property lineage='true' can drop them.",
             )
         files, known = own_files(context), covered_by(context)

@@ -63,7 +63,7 @@ def complete_definition(table: TableDefinition, definition: IndexDefinition) -> 
 
     What depends on the types of expressions is left to :func:`with_entry_types`, as long as these are not known.
 
-    :raises InvalidInput: (or its kin) naming what is wrong.
+    :raises InvalidInput: (or a subclass) naming what is wrong.
     """
     label = f"The index {definition.name!r}"
     schema = struct_type(table.fields)
@@ -92,7 +92,7 @@ def complete_definition(table: TableDefinition, definition: IndexDefinition) -> 
 def with_entry_types(table: TableDefinition, definition: IndexDefinition) -> IndexDefinition:
     """Return a definition with the columns of its entry files, of which all types are known.
 
-    :raises InvalidInput: (or its kin) if they cannot be laid so, or one name would have two types.
+    :raises InvalidInput: (or a subclass) if they cannot have the index's layout, or one name would have two types.
     """
     if definition.properties.get(LAYOUT) == "ranges":
         first = indexed_by(table, definition)[0]
@@ -169,7 +169,7 @@ def hash_of(definition: IndexDefinition) -> str:
 
 
 def has_buckets(definition: IndexDefinition) -> bool:
-    """Tell whether Spark takes the entry files for the buckets of a table."""
+    """Return whether Spark takes the entry files for the buckets of a table."""
     return definition.properties.get(LAYOUT) == "buckets"
 
 
@@ -194,7 +194,7 @@ def _parse_ratio(properties: Mapping[str, str], name: str) -> float:
 
 
 def has_lineage(definition: IndexDefinition) -> bool:
-    """Tell whether entries hold the file that they were read from."""
+    """Return whether entries hold the file that they were read from."""
     return definition.properties.get("lineage", "true") == "true"
 
 
@@ -387,7 +387,7 @@ def _with_new_columns(
     if new and table.source is None:
         raise UnknownColumn(
             f"{label} names the column {new[0].name!r}, which the table lacks.",
-            hint="Types are told only for registered sources; a column of this table is added to the table first.",
+            hint="Types are given for registered sources only; a column of this table is added to the table first.",
         )
     table = replace(table, fields=(*table.fields, *new)) if new else table
     _refuse_unknown(table, label, changes.added)
@@ -400,5 +400,5 @@ def _refuse_unknown(table: TableDefinition, label: str, names: Sequence[str]) ->
     if unknown:
         hint = f"The columns are: {', '.join(columns)}."
         if table.source is not None:
-            hint += f" If its files have it by now, tell its type: schema='{unknown[0]} bigint'."
+            hint += f" If its files have it by now, give its type: schema='{unknown[0]} bigint'."
         raise UnknownColumn(f"{label} names the column {unknown[0]!r}, which the table lacks.", hint=hint)

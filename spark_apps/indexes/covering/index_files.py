@@ -122,14 +122,14 @@ def entry_tree(context: IndexContext, columns: Sequence[str], known: Iterable[Fi
 
 
 def rows_of(context: IndexContext, files: Iterable[DataFile], columns: Sequence[str]) -> DataFrame:
-    """Return the rows of data files as they lie there, with :data:`~spark_apps.indexes.lineage.LINEAGE`.
+    """Return the rows that data files hold, without their deltas, with :data:`~spark_apps.indexes.lineage.LINEAGE`.
 
     :param columns: of entries: of the table, and values of indexed expressions.
     :raises InvalidInput: if this session may compute other values than the index holds.
     """
     check_computes(context.snapshot, context.definition)
     snapshot, found = context.snapshot, indexed_by(context.table, context.definition)
-    # The reader adds the group of a row's file; here that is the file itself.
+    # The reader adds the group of a row's file: with a group for each file, that is the file itself.
     single = [replace(file, group=str(file.lineage)) for file in files]
     rows = read_files(snapshot, snapshot.data, single, [*columns_for(found, columns), GROUP_ID])
     return rows.select(*values_for(found, columns), F.col(GROUP_ID).cast("bigint").alias(LINEAGE))
@@ -216,7 +216,7 @@ def read_entries(
     """Return the entries of some files.
 
     :param columns: in this order; what a file lacks is null; :data:`~spark_apps.indexes.lineage.LINEAGE` and
-        :data:`~spark_apps.mergetree.tree.GROUP_ID` (the bucket that a file stands for) may be among them.
+        :data:`~spark_apps.mergetree.tree.GROUP_ID` (the bucket of a file) may be among them.
     :param only: only entries of these lineages.
     :param without: no entries of these.
     :param types: of the columns; those of the index by default.
@@ -253,7 +253,7 @@ def read_entries(
 
 
 def _buckets(context: IndexContext) -> dict[str, Any]:
-    """Return what Spark is told of entry files that it takes for buckets."""
+    """Return the bucketing that Spark is to assume of entry files."""
     definition = context.definition
     return {"buckets": definition.shards, "by": list(definition.columns), "sorted": list(definition.columns)}
 
@@ -275,7 +275,7 @@ def _filter_lineages(rows: DataFrame, only: Collection[int] | None, without: Col
 
 
 def files_holding(context: IndexContext, files: Sequence[DataFile], lineages: Collection[int]) -> list[DataFile]:
-    """Return the entry files in which a row of these lineages lies.
+    """Return the entry files that hold a row of these lineages.
 
     One Spark job.
     """

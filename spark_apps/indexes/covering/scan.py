@@ -142,7 +142,7 @@ def _halves(column_range: Range) -> tuple[Range, Range] | None:
 
 
 _CHARACTERS = 6
-"""So many characters behind a common beginning tell where a text lies between two others."""
+"""Characters after a common beginning by which the place of a text between two others is estimated."""
 
 _LAST = 0x110000
 _SURROGATES = range(0xD800, 0xE000)
@@ -204,7 +204,7 @@ def substitute(
     def rows_in_buckets(names: Sequence[str]) -> DataFrame:
         return _rows(context, files, names, lineages, void, together=True)
 
-    # Of a keyed table the key is read too where deltas lie over a file, and the file itself.
+    # Of a keyed table the key is read too where a file has later deltas, and the file itself.
     key = (*context.table.record_key, LINEAGE) if context.table.source is None else ()
     buckets = Buckets(definition.shards, definition.columns, rows_in_buckets) if has_buckets(definition) else None
     check = partial(check_pages, context, files, {*read, *key})
@@ -213,11 +213,11 @@ def substitute(
 
 
 def _void_lineages(coverage: Coverage, files: Sequence[DataFile], lineages: frozenset[int]) -> frozenset[int]:
-    """Return the data files whose entries may lie in some entry files, and are not to be read.
+    """Return the data files whose entries may be in some entry files, and are not to be read.
 
     An entry file holds entries of the data files of its stages only, which are covered, or were and are gone: a refresh
     takes entries out of all files of their stages before it forgets them or writes them again, a compaction out of all
-    that it merges, and what may lie elsewhere is remembered (:attr:`Part.dropped`).
+    that it merges, and what may be elsewhere is remembered (:attr:`Part.dropped`).
     """
     stages = frozenset[str]().union(*(stages_of(file) for file in files))
     parts = [part for part in coverage.parts if part.stage in stages]
@@ -239,7 +239,7 @@ def _beyond_thresholds(context: IndexContext, coverage: Coverage) -> CannotPrune
             "too_much_deleted",
             deleted,
             covered,
-            "of the bytes that it tells of are gone",
+            "of the bytes that it covers are gone",
         ),
     ):
         limit = threshold(context.definition, name)
@@ -298,7 +298,7 @@ def _usable(
 
 
 def _all_untouched(context: IndexContext, coverage: Coverage, needed: Sequence[str], retyped: Collection[str]) -> bool:
-    """Tell whether every file that the index covers is there as it was, alone in its group, and answered for."""
+    """Return whether every file that the index covers is there as it was, alone in its group, and answered for."""
     alone = {files[0].lineage for files in context.snapshot.groups().values() if len(files) == 1}
     return coverage.lineages <= alone and all(
         name not in retyped and coverage.answers(lineage, name) for lineage in coverage.lineages for name in needed
@@ -324,7 +324,7 @@ def _compared(context: IndexContext) -> tuple[Indexed, ...] | CannotPrune:
 def _in_matching_buckets(
     context: IndexContext, probe: PredicateProbe | None, files: list[DataFile], indexed: Sequence[Indexed]
 ) -> list[DataFile]:
-    """Return the entry files of the buckets in which rows that satisfy the predicate can lie."""
+    """Return the entry files of the buckets that can hold rows which satisfy the predicate."""
     definition = context.definition
     if probe is None or len(indexed) < len(definition.columns):
         return files

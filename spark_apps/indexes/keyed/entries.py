@@ -112,7 +112,7 @@ def count_live_rows(snapshot: Snapshot, tree: Tree, groups: FileGroups | None = 
 
 
 def default_shards(rows: int) -> int:
-    """Return how many shards an index over so many rows gets."""
+    """Return how many shards an index gets over this number of rows."""
     return max(1, min(_MAX_SHARDS, -(-rows // ROWS_PER_SHARD)))
 
 
@@ -209,7 +209,7 @@ class EntryHandler(IndexHandler):
     follows_renames = True
 
     takes_expressions: ClassVar[bool] = False
-    """Whether an expression may stand where columns are named."""
+    """Whether an expression may be indexed in place of a column."""
 
     # --- What each kind defines ---------------------------------------------------------------------------------------
 
@@ -225,18 +225,18 @@ class EntryHandler(IndexHandler):
         return {}
 
     def keeps_old_entries(self, definition: IndexDefinition) -> bool:
-        """Tell whether entries of rows that changed may stay until a compaction."""
+        """Return whether entries of rows that changed may stay until a compaction."""
         return False
 
     def repetition(self, context: IndexContext, tree: Tree) -> Literal["none", "merge", "count"]:
-        """Tell whether rows of a snapshot can make the same entry twice.
+        """Return whether rows of a snapshot can make the same entry twice.
 
         "none": no; "merge": yes, and they must become one; "count": yes, which would be a fault, found by counting.
         """
         return "none" if context.table.source is None else "merge"
 
     def check_entries(self, context: IndexContext, entries: int) -> None:
-        """Refuse a build that came to so many different entries, where fewer than there are rows means something."""
+        """Refuse a build whose number of different entries shows that keys repeat, where they must not."""
         return None
 
     def repeated_keys(
@@ -493,7 +493,7 @@ class EntryHandler(IndexHandler):
         data = snapshot.data
         keys = scan(snapshot, data, deltas, data.tombstone_columns, tombstones=True).drop(DELETED)
         if data.merge_by == "ordering":
-            # Whether the delta's row or an older one stands is decided by the whole group.
+            # The whole group decides whether the delta's row or an older one stays.
             groups = snapshot.groups()
             rows = scan(snapshot, data, {key: groups[key] for key in deltas}, self._row_columns(context))
             changed_rows = with_keys(rows, keys, data, data.tombstone_columns)

@@ -61,7 +61,7 @@ _LOCK = threading.Lock()
 class EntryFile:
     """A file of a tree, and the row groups of it that can hold some keys.
 
-    :raises StorageError: here and in :meth:`rows`, if the file is missing or damaged.
+    :raises StorageError: by the constructor and :meth:`rows`, if the file is missing or damaged.
     """
 
     def __init__(self, snapshot: Snapshot, tree: Tree, file: DataFile, matcher: KeyMatcher) -> None:
@@ -152,13 +152,13 @@ class _Reading:
         return self._matcher.rows_of([self._arrow[name] for name in self._matcher.names])
 
     def _is_uncompressed(self, name: str) -> bool:
-        """Tell whether a column's values stand in the file as they are: then nothing is quicker than its pages."""
+        """Return whether a column is not compressed in the file: then nothing is quicker than its pages."""
         leaf = self._footer.flat[self._tree.stored(name)]
         chunks = [column_chunk(self._footer.metadata, group, leaf) for group in self._groups]
         return all(chunk.compression == "UNCOMPRESSED" for chunk in chunks)
 
     def _is_plain(self, name: str) -> bool:
-        """Tell whether a column can be read by pages; its bytes are fetched then."""
+        """Return whether a column can be read by pages; its bytes are fetched then."""
         if name in self._pages:
             return True
         if name in self._arrow or name == DELETED or kinds_of(self._tree, [name])[0].kind not in SORTED_KINDS:
@@ -254,11 +254,11 @@ _THREADS = 8
 _MAX_HASHED_SINGLY = 64
 
 RowLocation = tuple[str, str | None]
-"""Partition and, where no hash of the key tells it, file group of a row."""
+"""Partition and, where no hash of the key gives it, file group of a row."""
 
 
 class TooManyEntries(Exception):
-    """A lookup whose keys stand in more rows, or may, than a driver should read; Spark can."""
+    """A lookup whose keys may be in more rows than a driver should read; Spark can."""
 
 
 @dataclass(frozen=True)
@@ -324,8 +324,8 @@ def lookup_table(
     """Return the live entries of a tree whose ``hash_fields`` have one of the given values, as an Arrow table.
 
     :param keys: an Arrow table with the columns ``tree.hash_fields``, of types that can be cast to theirs.
-    :param most_rows: so many rows at most are in row groups that can hold the keys.
-    :param most_entries: so many entries at most are returned.
+    :param most_rows: the most rows, in row groups that can hold the keys, that are read.
+    :param most_entries: the most entries that are returned.
     :raises TooManyEntries: if they are more.
     :raises StorageError: if a file is missing or damaged.
     """
@@ -413,7 +413,7 @@ def _empty_table(tree: Tree) -> Any:
 
 
 def buckets_of_keys(tree: Tree, keys: Any, count: int) -> Any | None:
-    """Return the bucket of each row of an Arrow table, as a numpy array; ``None`` for keys that are not hashed here.
+    """Return the bucket of each row of an Arrow table, as a numpy array; ``None`` if only Spark hashes such keys.
 
     :param keys: with the columns ``tree.hash_fields``. :param count: of buckets.
     """
@@ -522,7 +522,7 @@ def groups_of(entries: DataFrame, snapshot: Snapshot) -> frozenset[GroupKey]:
 class GroupLocator:
     """The file groups of record keys, computed on the driver.
 
-    ``is_known`` tells whether that can be done: whether the code of the table's hash function is there.
+    ``is_known`` says whether that can be done: whether the code of the table's hash function is installed.
     """
 
     def __init__(self, snapshot: Snapshot) -> None:

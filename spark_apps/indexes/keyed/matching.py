@@ -208,7 +208,7 @@ class KeyMatcher:
         return values_of_columns
 
     def can_occur(self, ranges: Sequence[Range | None]) -> bool:
-        """Tell whether rows whose columns have these ranges (``None``: anything) can hold one of the keys."""
+        """Return whether rows whose columns have these ranges (``None``: anything) can hold one of the keys."""
         for values, column_range in zip(self._values, ranges, strict=True):
             if values is not None and column_range is not None and not _overlaps(*values, column_range):
                 return False
@@ -219,7 +219,7 @@ class FixedWidth:
     """Keys of one column that are all integers, or strings of one length, in an order in which rows' are looked up.
 
     :param values: of the keys. :param words: numbers in ascending order, one a key: of strings some bytes, from
-        ``start`` on. :param alike: so many keys have the same number at most.
+        ``start`` on. :param alike: the most keys that have the same number.
     """
 
     def __init__(self, kind: ColumnType, values: Any, words: Any, start: int, alike: int) -> None:
@@ -227,7 +227,7 @@ class FixedWidth:
 
     @classmethod
     def of(cls, keys: Any, kind: ColumnType) -> FixedWidth | None:
-        """Return the keys of an Arrow array in this form; ``None`` if they cannot be, or are not told apart so."""
+        """Return the keys of an Arrow array in this form; ``None`` if they do not fit, or too many look alike in it."""
         import numpy as np
 
         if kind.kind not in SORTED_KINDS or keys.null_count or not len(keys):
@@ -281,7 +281,7 @@ class FixedWidth:
 
 
 def _has_one_width(column: Any, kind: ColumnType) -> bool:
-    """Tell whether the values of an Arrow array without nulls, of a sortable type, all have the same length."""
+    """Return whether the values of an Arrow array without nulls, of a sortable type, all have the same length."""
     import numpy as np
 
     if kind.kind not in ("string", "binary") or not len(column):

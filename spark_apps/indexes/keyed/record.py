@@ -127,8 +127,8 @@ class RecordHandler(EntryHandler):
     def _confirmed_rows(self, context: IndexContext, rows: DataFrame) -> DataFrame:
         """Return the rows whose entry has the partition that they are in.
 
-        While there are file groups that the index does not cover, a key may stand in one of them too, and its one entry
-        be of the other row.
+        While there are file groups that the index does not cover, one of them may hold a row of the same key, and the
+        entry of that key may be of the other row.
         """
         snapshot, tree = context.snapshot, self.tree(context.table, context.definition)
         located = with_partition_path(rows, snapshot.data, snapshot.state.partitions)
@@ -218,14 +218,14 @@ class RecordHandler(EntryHandler):
         existing = [file for file in snapshot.state.files(tree.name) if file.group in shards]
         all_entries = keys
         if existing:
-            # Keys in order of time cannot be among those there, as the statistics of the files then tell Spark.
+            # New keys above all existing ones, as of keys in order of time: Spark skips the files by their statistics.
             lowest, highest = keys.agg(F.min(column(tree.key[0])), F.max(column(tree.key[0]))).collect()[0]
             others = read_files(snapshot, tree, existing, [*tree.key, PARTITION])
             others = others.where(column(tree.key[0]).between(F.lit(lowest), F.lit(highest)))
             all_entries = all_entries.unionByName(
                 with_keys(others, keys, tree, tree.key, sum(file.rows for file in staged_files))
             )
-        # What lies there unmerged may be out of date: if it is in the way, entries are merged.
+        # Unmerged entries may be out of date: where they conflict, entries are merged.
         if _keys_in_several_partitions(context, all_entries):
             self.check_additions(context, keys, self.entries(context))
 
@@ -237,17 +237,17 @@ class RecordHandler(EntryHandler):
         all_entries = new.select(*map(column, names)).unionByName(
             with_keys(others, new, tree, tree.key).select(*map(column, names))
         )
-        _refuse_keys_in_several_partitions(context, all_entries, "some record keys stand in several partitions")
+        _refuse_keys_in_several_partitions(context, all_entries, "some record keys are in several partitions")
 
 
 def _can_repeat(table: TableDefinition) -> bool:
-    """Tell whether one record key can stand in two partitions, where that would be a fault."""
-    # Of a source an entry is one of a key and a file, so several may stand.
+    """Return whether one record key can be in two partitions, where that would be a fault."""
+    # Of a source an entry is one of a key and a file, so a key may have several.
     return table.source is None and not set(table.partition_by) <= set(table.record_key)
 
 
 def _are_surely_new(context: IndexContext, tree: Tree, added: Sequence[AddFile]) -> bool:
-    """Tell whether the driver has looked for the keys of staged entries, and each stands once without another entry."""
+    """Return whether the driver has looked for the keys of staged entries, and found each once and without another."""
     snapshot = context.snapshot
     if sum(file.rows for file in added) > _MAX_NEW or not is_countable(snapshot.store, tree):
         return False
@@ -282,7 +282,7 @@ def _refuse_keys_in_several_partitions(context: IndexContext, entries: DataFrame
         for row in keys
     )
     raise VerificationFailed(
-        f"The record index {context.definition.name!r} cannot tell where a key lives: {reason}, such as {examples}.",
+        f"The record index {context.definition.name!r} cannot say where a key lives: {reason}, such as {examples}.",
         outcome="Nothing was changed.",
         hint="delete_repeated_keys() (also an operation of WriteTableOperator) keeps one row of each key, the one "
         "written last; delete() with a predicate that names the partition takes one of your choice. Then try again. Or "
@@ -337,7 +337,7 @@ def look_up(snapshot: Snapshot, keys: Any, index: str | None = None) -> Any:
         Python values: one each, or tuples.
     :param index: name of a record index; the only one if not given.
     :returns: an Arrow table of the keys found, once each: the key columns and ``__index_partition``, and
-        ``__index_group`` where no hash of the key tells a row's file group.
+        ``__index_group`` where no hash of the key gives a row's file group.
     :raises InvalidInput: if there is no such index, or it does not cover all rows.
     :raises InvalidSchema: if a key is not one.
     :raises StorageError: if a file of the index is missing or damaged.
@@ -347,7 +347,7 @@ def look_up(snapshot: Snapshot, keys: Any, index: str | None = None) -> Any:
     handler = find(entry.definition.kind)
     if not isinstance(handler, EntryHandler) or entry.definition.kind != "record":
         raise InvalidInput(
-            f"The index {name!r} is of kind {entry.definition.kind!r}, which does not tell where a key lives.",
+            f"The index {name!r} is of kind {entry.definition.kind!r}, which does not say where a key lives.",
             hint="Ask a record index, or read(where).",
         )
     if entry.lag:
@@ -409,7 +409,7 @@ def _cast(values: Any, kind: ColumnType, name: str) -> Any:
 
 
 def _is_compatible(stored_type: Any, kind: ColumnType) -> bool:
-    """Tell whether Arrow values of a type represent values of a Spark type: a number is no string, nor the reverse."""
+    """Return whether Arrow values of a type are values of a Spark type: a number is no string, nor the reverse."""
     import pyarrow.types as pt
 
     if kind.kind == "string":

@@ -93,7 +93,7 @@ class SecondaryHandler(EntryHandler):
             return IndexWork()
         entries = scan(snapshot, tree, groups)
         kept = with_keys(entries, self.expected(context, snapshot.groups()), tree, tree.key)
-        # The bases are of this version: what was dropped was judged by its rows, later commits lie on top.
+        # The bases are of this version: what was dropped was judged by its rows, and later commits merge on top.
         old = [file for files in groups.values() for file in files]
         rows, split = sum(file.rows for file in old), shard_parts(index_groups, context.definition.shards)
         added = self._stage(context, tree, kept, "base", snapshot.state.version, expected=rows, parts=split)
@@ -102,8 +102,8 @@ class SecondaryHandler(EntryHandler):
             "entries_before": sum(file.rows - file.tombstones for file in old),
             "rows": sum(action.rows for action in added),
         }  # fmt: skip
-        # Entries go that a refresh of the same time may take for those of rows which came back since: of the two, the
-        # second begins again. Writers lay entries of their own on top, and meet neither.
+        # A concurrent refresh may need entries that are dropped, for rows which came back since: of the two, the second
+        # begins again. Writers add entries of their own on top, and conflict with neither.
         definition_write = Write(definition_scope(context.definition.name), "replace")
         writes = (definition_write, *(Write(shard_scope(tree.name, group), "fold") for _, group in groups))
         actions: list[RemoveFile | AddFile] = [RemoveFile(tree.name, file.path) for file in old]
@@ -111,5 +111,5 @@ class SecondaryHandler(EntryHandler):
 
 
 def is_lazy(definition: IndexDefinition) -> bool:
-    """Tell whether entries of old values stay until a full compaction."""
+    """Return whether entries of old values stay until a full compaction."""
     return definition.properties.get("tombstones") == "lazy"

@@ -183,7 +183,7 @@ def _check_rows(context: IndexContext, files: Sequence[DataFile], found: Sequenc
     for file, known in zip(files, found, strict=True):
         if file.rows >= 0 and known.rows != file.rows - file.tombstones:
             raise VerificationFailed(
-                f"The index {context.definition.name!r} would tell of {known.rows:,} rows of {file.path}, which has "
+                f"The index {context.definition.name!r} would cover {known.rows:,} rows of {file.path}, which has "
                 f"{file.rows - file.tombstones:,}; it is not committed.",
                 outcome="Nothing was changed.",
                 hint="Build it again; if the figures differ again, verify the table's files.",
@@ -244,7 +244,7 @@ def _in_tasks(
         known = iter(_found_by_tasks(_rows_of_row_groups(snapshot, some, making.parts), making, units))
         for each in some:
             mine = tuple(next(known) for _ in each.units)
-            # Nothing of files of which Spark does not read the rows that their footers tell.
+            # Nothing of files of which Spark reads other rows than their footers state.
             if all(one.rows == unit.rows for one, unit in zip(mine, each.units, strict=True)):
                 row_groups[each.footer.file.lineage] = mine
     return [changed(each, row_groups=row_groups.get(each.lineage, ())) for each in found]
@@ -361,7 +361,7 @@ def _of_rows(making: Making, files: Mapping[int, DataFile], table: Any) -> list[
     import numpy as np
 
     lineages, first, counts = np.unique(table.column(_FILE).to_numpy(), return_index=True, return_counts=True)
-    if not (np.sort(first)[1:] == np.sort(first + counts)[:-1]).all():  # rows of several files lie among each other
+    if not (np.sort(first)[1:] == np.sort(first + counts)[:-1]).all():  # rows of several files are mixed
         table = table.take(np.argsort(table.column(_FILE).to_numpy(), kind="stable"))
         first = np.cumsum(counts) - counts
     order = np.argsort(first)
@@ -437,7 +437,7 @@ def _in_this_process(
 
 
 def _is_readable(snapshot: Snapshot, parts: Sequence[Part], files: Sequence[DataFile]) -> bool:
-    """Tell whether Arrow can read what the parts need of the files."""
+    """Return whether Arrow can read what the parts need of the files."""
     if any(file.rows > _MOST_ROWS_OF_FILE or block_format(snapshot, file) != "parquet" for file in files):
         return False
     external = is_external(snapshot, snapshot.data)
@@ -446,7 +446,7 @@ def _is_readable(snapshot: Snapshot, parts: Sequence[Part], files: Sequence[Data
     def readable(part: Part) -> bool:
         names, plain = part.expression.columns, part.expression.column is not None
         kinds = [parse_type(snapshot.data.type_of(name)) for name in names]
-        # Of zeros of both signs an expression may give two things, and they are one value here.
+        # An expression may give two results for zeros of different signs, which are one value in this code.
         known = all(arrow_type(kind) is not None and (plain or kind.kind not in _FLOATING) for kind in kinds)
         return known and arrow_type(part.type) is not None and attached.isdisjoint(names)
 
@@ -522,7 +522,7 @@ def _with_row_groups(
     found = reading.making.records(files, rows, values)
     if not any(file.lineage in reading.units for file in files):
         return found
-    # A file without them stands between the others as it is.
+    # A file without them is a unit of its own among the others.
     units = [
         reading.units.get(file.lineage, (replace(file, rows=count),)) for file, count in zip(files, rows, strict=True)
     ]
@@ -635,7 +635,7 @@ def collect_of_rows(
 ) -> list[Known] | None:
     """Return what is found of an expression in files whose rows are in memory, in their order; 0 is the part's number.
 
-    ``None`` where only Spark, reading all rows, could tell.
+    ``None`` where only Spark could find it, by reading all rows.
 
     :param files: each with its rows as an Arrow table that has the columns of the expression.
     :param units: lineage of a file -> its row groups as files of their own, where they are to have records.

@@ -1,7 +1,7 @@
 """The parts of a skipping index as they are written, what is kept of which expression, and its properties.
 
 A part is ``minmax(ts)``: a kind of summary, and in parentheses a column, a nested field or an expression. The types of
-expressions are those that Spark gave when the index was made; they stand in the definition.
+expressions are those that Spark gave when the index was made; the definition keeps them.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ def settings_of(properties: Mapping[str, str], label: str) -> Settings:
 
 
 def keeps_row_groups(properties: Mapping[str, str], label: str) -> bool:
-    """Tell whether there are records of row groups beside those of files.
+    """Return whether there are records of row groups beside those of files.
 
     :raises InvalidInput: if the property says neither.
     """
@@ -196,7 +196,7 @@ def parts_of(table: TableDefinition, definition: IndexDefinition) -> tuple[Part,
         text = types[expression.column] if expression.column is not None else next(computed, None)
         if text is None:
             raise InvalidInput(
-                f"The index {definition.name!r} does not tell the type of {expression.shown}.",
+                f"The index {definition.name!r} does not state the type of {expression.shown}.",
                 hint="Drop the index, and create it again.",
             )
         parts.append(Part(expression, kinds, parse_type(text)))

@@ -1,15 +1,15 @@
 """The files of a skipping index: records of data files, and Bloom filters that are asked without being read as a whole.
 
-A file has a header (one small record a data file) and behind it filters of the same size side by side: block 0 of all
-of them, then block 1 of all. A value lies in one block of a filter, so one range of some kilobytes answers for a
+A file has a header (one small record a data file) and behind it filters of the same size, interleaved: block 0 of all
+of them, then block 1 of all. A value sets bits of one block of a filter, so one range of some kilobytes answers for a
 thousand data files. The header, which is compressed, and each page of filters carry a checksum: what is damaged is not
 used.
 
-Where row groups have records too, these stand packed in the header, by file; their filters lie side by side as those of
-files do.
+Where row groups have records too, the header holds them packed, by file; their filters are interleaved as those of
+files are.
 
-A filter is of blocks of 256 bits. A value sets one bit in each eighth of one block: the block is told by the upper half
-of its hash, the bits by the hash of its hash. So a filter of an even number of blocks is folded into one of half as
+A filter is of blocks of 256 bits. A value sets one bit in each eighth of one block: the upper half of its hash chooses
+the block, the hash of its hash the bits. So a filter of an even number of blocks is folded into one of half as
 many by joining neighbours.
 """
 
@@ -47,7 +47,7 @@ _PAGE_BYTES = 4096
 _CHECKSUM_BYTES = 8
 _MAGIC = b"LKSKIP2\n"
 _PREFIX = struct.Struct("<8sQQQ")
-"""The mark, the bytes of the header as it lies there, those that it has, and its checksum."""
+"""The mark, the bytes of the header as it is stored, those that it unpacks to, and its checksum."""
 
 _MAGIC_OF_ROW_GROUPS = b"LKSKIP3\n"
 """Of files with records of row groups, which releases that do not know these refuse."""
@@ -166,7 +166,7 @@ class RowGroupRecord(NamedTuple):
 
 
 def alike(one: ColumnRecord, other: ColumnRecord, kind: ColumnType) -> bool:
-    """Tell whether two records say the same, however its numbers are written."""
+    """Return whether two records say the same, however its numbers are written."""
 
     def said(record: ColumnRecord) -> list[Any]:
         bounds = [None if data is None else repr(value_from(data, kind)) for data in (record.low, record.high)]
@@ -249,7 +249,7 @@ _MANTISSAS = range(8, 17)
 def rounded_blocks(blocks: float) -> int:
     """Return a number of blocks that is not less, an eighth more at most: 1 to 15, or such a number doubled.
 
-    Filters of few sizes lie side by side.
+    Only filters of one size can be interleaved, so few sizes are better.
     """
     wanted = max(1, math.ceil(blocks))
     if wanted < 8:
@@ -263,7 +263,7 @@ def rounded_blocks(blocks: float) -> int:
 
 
 def blocks_for(values: int, false_positives: float) -> int:
-    """Return how many blocks a filter of so many values has."""
+    """Return how many blocks a filter of this number of values has."""
     bits = -_BITS_A_VALUE / math.log(1 - false_positives ** (1 / _BITS_A_VALUE))
     return rounded_blocks(values * bits * 1.1 / _BLOCK_BITS)
 
@@ -301,7 +301,7 @@ class Marks:
         return cls((first & (2**64 - 1)) >> 32, words)
 
     def block(self, blocks: int) -> int:
-        """Return the block that the value lies in, of a filter of so many."""
+        """Return the block that the value sets bits of, in a filter of this number of blocks."""
         return self.upper * blocks >> 32
 
 
@@ -310,7 +310,7 @@ _BINARY = parse_type("binary")
 
 
 def _is_text(value: str) -> bool:
-    """Tell whether a text has no half of a character: what such a text is to Spark is not known here."""
+    """Return whether a text can be encoded: what half of a surrogate pair is to Spark is not known."""
     try:
         value.encode()
     except UnicodeEncodeError:
@@ -319,7 +319,7 @@ def _is_text(value: str) -> bool:
 
 
 def grams(text: str, size: int) -> list[bytes]:
-    """Return the runs of so many bytes of a text."""
+    """Return the n-grams of a text: its runs of ``size`` bytes."""
     data = text.encode()
     return list(dict.fromkeys(data[at : at + size] for at in range(len(data) - size + 1)))
 
@@ -402,7 +402,7 @@ def _checksum(data: bytes) -> bytes:
 class RecordFile:
     """A file of records, of which the filters are read by ranges.
 
-    :raises StorageError: here and when it is asked, if the file is gone or damaged.
+    :raises StorageError: when it is opened or asked, if the file is gone or damaged.
     """
 
     def __init__(self, store: ObjectStore, file: DataFile) -> None:
@@ -497,20 +497,20 @@ class RecordFile:
             raise self.damaged("its header does not fit what follows")
 
     def may_equal(self, number: int, column: int, value: Any) -> bool:
-        """Tell whether a file may hold a value of an expression, by its filter."""
+        """Return whether a file may hold a value of an expression, by its filter."""
         if isinstance(value, str) and not _is_text(value):
             return True
         return self._may_hold(number, column, "bloom", value, self.types[column])
 
     def may_contain(self, number: int, column: int, text: str) -> bool:
-        """Tell whether a file may hold a value in which a text stands."""
+        """Return whether a file may hold a value that contains a text."""
         if not _is_text(text):
             return True
         found = grams(text, self.header.gram)
         return all(self._may_hold(number, column, "ngrams", gram, _BINARY) for gram in found)
 
     def has(self, number: int, column: int, kind: FilterKind) -> bool:
-        """Tell whether there is a filter of a file."""
+        """Return whether there is a filter of a file."""
         return self._opened.filter_of(number, column, kind) is not None
 
     def row_groups_of(self, number: int) -> int | None:

@@ -1,7 +1,7 @@
 """The row groups of Parquet files, each described as if it were a file of its own.
 
-What is kept of files is then computed of row groups by the same code. Row groups of a file are told apart by a hash of
-its lineage and their number, which Spark computes as well.
+What is kept of files is then computed of row groups by the same code. A row group is identified by a hash of its file's
+lineage and its number, which Spark computes as well.
 """
 
 from __future__ import annotations

@@ -183,7 +183,7 @@ class SkippingHandler(FileKind):
     def extremes(self, context: IndexContext, column: str) -> dict[int, Extremes]:
         types = {part.expression.text: part.type for part in parts_of(context.table, context.definition)
                  if part.expression.column == column}  # fmt: skip
-        told: dict[int, Extremes] = {}
+        extremes: dict[int, Extremes] = {}
         for records in _opened(context, own_files(context)) if types else ():
             header = records.header
             for at, text in enumerate(header.keys):
@@ -193,17 +193,17 @@ class SkippingHandler(FileKind):
                     one = record.columns[at]
                     if one.low is not None and one.high is not None:
                         low, high = records.value(one.low, at), records.value(one.high, at)
-                        told[record.lineage] = Extremes(one.filled, low, high)
-        return told
+                        extremes[record.lineage] = Extremes(one.filled, low, high)
+        return extremes
 
     def verify(self, context: IndexContext) -> VerificationReport:
         snapshot = context.snapshot
         stored = {each.lineage: each for each in all_known(_opened(context, own_files(context)))}
         parts = parts_of(context.table, context.definition)
-        here = stamp_of(snapshot.spark, [part.expression for part in parts])
+        stamp = stamp_of(snapshot.spark, [part.expression for part in parts])
         files = [
             file for file in snapshot.state.files(DATA_TREE)
-            if file.lineage in stored and (not here or dict(stored[file.lineage].stamp) == here)
+            if file.lineage in stored and (not stamp or dict(stored[file.lineage].stamp) == stamp)
         ]  # fmt: skip
         differences: list[Difference] = []
         wrong = rows = 0

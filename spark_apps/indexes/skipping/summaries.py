@@ -1,7 +1,7 @@
 """Bounds, values and filters of the rows of several files at once, from Arrow arrays, without Spark.
 
-The rows of all files stand one behind the other in an array, so that numpy compares, sorts and hashes those of a
-thousand small files in one call. What is found of pieces of a file can be joined, and is that of the whole file then.
+The rows of all files follow each other in one array, so that numpy compares, sorts and hashes those of a thousand small
+files in one call. What is found of pieces of a file can be joined, and is that of the whole file then.
 """
 
 from __future__ import annotations
@@ -116,7 +116,7 @@ def _folded(filters: Iterable[Any], whole: Sequence[bool], rate: float) -> list[
 def joined(one: ColumnRecord, other: ColumnRecord, kind: ColumnType, most: int) -> ColumnRecord:
     """Return what is known of two pieces of a file together, to be finished once all are.
 
-    :param most: so many different values are listed.
+    :param most: the most different values that are listed.
     """
     lows = [record.low for record in (one, other) if record.low is not None]
     # A piece of as many rows as the log knows of the file was finished: its highest may be missing.
@@ -133,7 +133,7 @@ def joined(one: ColumnRecord, other: ColumnRecord, kind: ColumnType, most: int) 
 
 def finished(record: ColumnRecord, kind: ColumnType) -> ColumnRecord:
     """Return what is known of all rows of a file: without a highest value that is longer than bounds are."""
-    # What is cut off of the highest would stand above it.
+    # A highest value that is cut would be below the real one.
     if record.high is None or record.high == _start(record.high, kind, LONGEST):
         return record
     return replace(record, high=None)
@@ -150,7 +150,7 @@ def _order_of(data: bytes, kind: ColumnType) -> Any:
 
 
 def _start(data: bytes, kind: ColumnType, most: int) -> bytes:
-    """Return the beginning of a text or binary: so many characters (or bytes) as Spark counts them."""
+    """Return the beginning of a text or binary: at most this number of characters (or bytes), as Spark counts them."""
     if kind.kind == "binary":
         return data[:most]
     if kind.kind != "string" or len(data) <= most:
@@ -209,7 +209,7 @@ class _Column:
 
         if self._numbers is not None:
             numbers = self._numbers
-            if self.kind.kind in ("float", "double"):  # of which NaN equals NaN here
+            if self.kind.kind in ("float", "double"):  # NaN equals NaN, as to Spark
                 bits = np.where(np.isnan(numbers), numbers.dtype.type(np.nan), numbers)
                 bits = bits.view(f"i{bits.dtype.itemsize}")
                 distinct, codes = np.unique(bits, return_inverse=True)
@@ -304,7 +304,7 @@ class _Column:
         return hashes_of(self.values, kind)
 
     def grams(self, size: int) -> list[Any]:
-        """Return the hashes of all runs of so many bytes in the texts of each file."""
+        """Return the hashes of all n-grams, runs of ``size`` bytes, in the texts of each file."""
         import numpy as np
 
         texts = self.values.cast("binary")
@@ -321,7 +321,7 @@ class _Column:
 
 
 def first_of_each(codes: Any, bound: int) -> tuple[Any, Any]:
-    """Return where each code that there is stands first, in the order of codes, and these numbered in that order.
+    """Return the position at which each code occurs first, in the order of codes, and the codes numbered in that order.
 
     :param codes: whole numbers below ``bound``.
     """
@@ -337,14 +337,14 @@ def first_of_each(codes: Any, bound: int) -> tuple[Any, Any]:
 
 
 def _order(distinct: Any) -> Any:
-    """Return the positions of values in ascending order; strings stand as their bytes, by which Spark compares them."""
+    """Return the positions of values in ascending order; strings are given as bytes, by which Spark compares them."""
     import pyarrow.compute as pc
 
     return pc.array_sort_indices(distinct).to_numpy()
 
 
 def _gram_hashes(content: Any, ends: Any, size: int) -> Any:
-    """Return the hashes of runs of bytes in texts that stand one behind the other."""
+    """Return the hashes of the n-grams of texts that follow each other in one array of bytes."""
     import numpy as np
 
     count = len(content) - size + 1
@@ -391,7 +391,7 @@ def _filters(hashes: Any, starts: Any, blocks: Sequence[int]) -> Iterator[Any]:
 
 
 def _filter(hashes: Any, blocks: int) -> Any:
-    """Return a filter of so many blocks, of blocks by words."""
+    """Return a filter of this number of blocks: an array of blocks by words."""
     import numpy as np
 
     block = (hashes >> np.uint64(32)) * np.uint64(blocks) >> np.uint64(32)
@@ -400,13 +400,13 @@ def _filter(hashes: Any, blocks: int) -> Any:
         return _marked(block, places, blocks)
     pieces = []
     for first in range(0, blocks, _BLOCKS_AT_ONCE):
-        here = (block >= first) & (block < first + _BLOCKS_AT_ONCE)
-        pieces.append(_marked(block[here] - np.uint64(first), places[here], min(_BLOCKS_AT_ONCE, blocks - first)))
+        within = (block >= first) & (block < first + _BLOCKS_AT_ONCE)
+        pieces.append(_marked(block[within] - np.uint64(first), places[within], min(_BLOCKS_AT_ONCE, blocks - first)))
     return np.concatenate(pieces)
 
 
 def _places(hashes: Any) -> Any:
-    """Return by what the bits of values in their blocks are told: the hashes of their hashes."""
+    """Return the numbers that choose the bits of values in their blocks: the hashes of their hashes."""
     return hashes_of_numbers(hashes)
 
 

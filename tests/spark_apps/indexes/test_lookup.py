@@ -145,7 +145,7 @@ def test_given_keys_as_arrow_or_as_values_then_the_answer_is_the_same(table: Ind
 def test_given_what_is_no_key_then_it_is_refused(table: IndexedTable, keys: Any) -> None:
     with pytest.raises(InvalidSchema):
         table.lookup(keys)
-    with pytest.raises(InvalidInput, match="does not tell where a key lives"):
+    with pytest.raises(InvalidInput, match="does not say where a key lives"):
         table.lookup(["a"], index="num")
 
 
