@@ -7,6 +7,7 @@ it can be had.
 from __future__ import annotations
 
 import random
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -20,8 +21,12 @@ from tests.differential.tally import Tally
 from tests.differential.values import draw, literal
 from tests.spark_apps.table_model import Row
 
-DECLINED = {"polars": ("column mapping", "reader features", "Hive schema")}
-"""Engines that read a part of what is published, and say so of the rest."""
+DECLINED = {
+    "polars": re.compile("column mapping|reader features|Hive schema"),
+    # It takes a dot in the name of a column for a path into a struct.
+    "duckdb": re.compile(r"Predicate references unknown column: \w+\.\w"),
+}
+"""Engines that read a part of what is published, and what they say of the rest."""
 
 _OPERATORS = ("=", "=", "<", "<=", ">", ">=")
 _EXACT = ("tinyint", "int", "bigint", "string", "date", "timestamp", "boolean", "decimal(10,2)", "decimal(20,0)")
@@ -89,8 +94,8 @@ def check_readers(
         given = asked.for_peers if asked else None
         answer = peer("matching", folder=folder, engine=engine, names=names, asked=given).value
         if "declined" in answer:
-            words = DECLINED.get(engine, ())
-            assert any(word in answer["declined"] for word in words), f"{context}: {engine}: {answer['declined']}"
+            said = answer["declined"]
+            assert engine in DECLINED and DECLINED[engine].search(said), f"{context}: {engine}: {said}"
             tally.add("published readers", f"{engine} declined")
             continue
         assert answer["rows"] == expected, (
