@@ -39,8 +39,9 @@ from spark_apps.storage.errors import (
     TableNotFound,
 )
 from spark_apps.storage.printing import Grid, View, counted, size
-from spark_apps.workload.asked import LINE_BYTES, Workload, from_document, tail
+from spark_apps.workload.asked import Workload, from_document, tail
 from spark_apps.workload.event_logs import read_event_logs
+from spark_apps.workload.limits import MAX_LINE_BYTES
 from spark_apps.workload.query_log import read_log
 from spark_apps.workload.sql_files import read_sql_files
 
@@ -180,7 +181,7 @@ def _add_lines(asked: Workload, path: str, uri: str) -> None:
     """
     try:
         with sys.stdin.buffer if path == "-" else Path(path).open("rb") as file:
-            while line := file.readline(LINE_BYTES + 1):
+            while line := file.readline(MAX_LINE_BYTES + 1):
                 if not line.strip():
                     continue
                 try:

@@ -17,7 +17,8 @@ from spark_apps.storage.store import ObjectStore
 from spark_apps.timeline.files import GroupKey
 from spark_apps.timeline.model import DATA_TREE, TableDefinition
 from spark_apps.timeline.state import State
-from spark_apps.workload.asked import LONGEST_PREDICATE, MOST_INDEXES, MOST_NAMES, UNKNOWN_SHAPE, AskedQuery
+from spark_apps.workload.asked import UNKNOWN_SHAPE, AskedQuery
+from spark_apps.workload.limits import MAX_INDEXES, MAX_NAMES, MAX_PREDICATE_CHARACTERS
 from spark_apps.workload.query_log import PROPERTY, QUERY_LOG, asker, log_settings
 from spark_apps.workload.shapes import shape_of
 
@@ -91,7 +92,7 @@ def _query(
         where, shape = text_of_predicate(plan.predicate), shape or UNKNOWN_SHAPE
     if where is not None:
         shape = shape_of(where)
-    names = None if asked.columns is None or len(asked.columns) > MOST_NAMES else tuple(asked.columns)
+    names = None if asked.columns is None or len(asked.columns) > MAX_NAMES else tuple(asked.columns)
     if names is not None and len(names) == len(table.fields):
         names = None
     query = AskedQuery(
@@ -99,10 +100,10 @@ def _query(
         asked=datetime.now(UTC),
         seconds=round(time.perf_counter() - started, 6),
         columns=names,
-        predicate=where if literals and where is not None and len(where) <= LONGEST_PREDICATE else None,
+        predicate=where if literals and where is not None and len(where) <= MAX_PREDICATE_CHARACTERS else None,
         shape=shape,
-        join_keys=tuple(asked.join_keys)[:MOST_NAMES],
-        group_keys=tuple(asked.group_keys)[:MOST_NAMES],
+        join_keys=tuple(asked.join_keys)[:MAX_NAMES],
+        group_keys=tuple(asked.group_keys)[:MAX_NAMES],
         asked_by=asker(),
         weight=weight,
     )
@@ -123,7 +124,7 @@ def _with_plan(query: AskedQuery, plan: ReadPlan, left: bool) -> AskedQuery:
         spared = _spared(plan, sizes)
         files, read = sum(map(len, plan.files.values())), _bytes_read(plan)
     return replace(
-        query, used=tuple(used[:MOST_INDEXES]), unused=tuple(unused[:MOST_INDEXES]), files_read=files,
+        query, used=tuple(used[:MAX_INDEXES]), unused=tuple(unused[:MAX_INDEXES]), files_read=files,
         files_skipped=max(0, sizes.files - files), bytes_read=max(0, read), bytes_skipped=max(0, sizes.bytes - read),
         spared=spared,
     )  # fmt: skip
@@ -157,7 +158,7 @@ def _spared(plan: ReadPlan, sizes: _Sizes) -> dict[str, int]:
             if use.name != BUCKETS:
                 part = ruled_out[use.name] / total if total else 1 / len(pruning)
                 spared[use.name] = round(pruned * part) - use.bytes
-    return {name: max(0, bytes_) for name, bytes_ in list(spared.items())[:MOST_INDEXES]}
+    return {name: max(0, bytes_) for name, bytes_ in list(spared.items())[:MAX_INDEXES]}
 
 
 # --- how large a table is ---------------------------------------------------------------------------------------------

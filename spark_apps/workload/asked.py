@@ -1,7 +1,7 @@
 """Queries of a table, each as one line, and many of them merged into a workload of bounded size.
 
 A line says what a query wanted and what it cost, and nothing of the rows that it gave. What is personal in it are the
-literals of its predicate: they stand in :attr:`AskedQuery.predicate` alone, so that a log without them leaves that out.
+literals of its predicate: they are in :attr:`AskedQuery.predicate` alone, which a log without literals leaves out.
 Lines that differ in literals only are one group of a :class:`Workload`, which keeps a few of their predicates.
 
 Lines are input: whoever may write to a table's folder may write any. :func:`from_document` checks them.
@@ -21,25 +21,30 @@ from msgspec import Meta
 from spark_apps.storage.documents import decode, prepare
 from spark_apps.storage.printing import Grid, Printed, View, counted, size, span
 from spark_apps.timeline.field_types import Bytes, Count, Seconds
-
-LONGEST_PREDICATE = 10_000
-"""Characters of a predicate; of a longer one only the shape is kept."""
-LONGEST_SHAPE = 4_000
-MOST_NAMES = 2_000
-"""Columns of a query."""
-MOST_INDEXES = 64
-"""Indexes that a query used or did not."""
-LINE_BYTES = 1 << 20
-"""Of a line as it is written down: names of columns may be long."""
+from spark_apps.workload.limits import (
+    MAX_ADDRESS_CHARACTERS,
+    MAX_GROUP_CHARACTERS,
+    MAX_GROUPS,
+    MAX_INDEXES,
+    MAX_LABEL_CHARACTERS,
+    MAX_LABELS,
+    MAX_LINE_BYTES,
+    MAX_NAME_CHARACTERS,
+    MAX_NAMES,
+    MAX_PREDICATE_CHARACTERS,
+    MAX_PREDICATES,
+    MAX_SHAPE_CHARACTERS,
+    MAX_WORKLOAD_CHARACTERS,
+)
 
 UNKNOWN_SHAPE = "?"
 """The shape of a predicate of which nothing is known but that there is one."""
 
-_Name = Annotated[str, Meta(min_length=1, max_length=1_000)]
-_Names = Annotated[tuple[_Name, ...], Meta(max_length=MOST_NAMES)]
-_Address = Annotated[str, Meta(min_length=1, max_length=4_096)]
+_Name = Annotated[str, Meta(min_length=1, max_length=MAX_NAME_CHARACTERS)]
+_Names = Annotated[tuple[_Name, ...], Meta(max_length=MAX_NAMES)]
+_Address = Annotated[str, Meta(min_length=1, max_length=MAX_ADDRESS_CHARACTERS)]
 _Code = Annotated[str, Meta(max_length=64)]
-_Label = Annotated[str, Meta(max_length=512)]
+_Label = Annotated[str, Meta(max_length=MAX_LABEL_CHARACTERS)]
 # What is written down has a zone; what is older than Spark or in the year 9999 is no time of a query.
 _Asked = Annotated[datetime, Meta(tz=True)]
 _FIRST, _LAST = datetime(2000, 1, 1, tzinfo=UTC), datetime(2200, 1, 1, tzinfo=UTC)
@@ -61,22 +66,22 @@ class AskedQuery:
     :param used: indexes that were used: name and kind.
     :param unused: indexes that were not: name, kind, and the code of the reason (as of ``explain``).
     :param bytes_skipped: of the table's files, those that were not read.
-    :param spared: index -> bytes that it spared the query, its own cost taken off; partitions spare for nothing.
+    :param spared: index -> bytes that it saved the query, its own cost taken off; partitions save for nothing.
     :param asked_by: of Airflow ``dag.task``; else a user's name for it, or nothing.
-    :param weight: how many queries the line stands for; figures of bytes and files are of one.
+    :param weight: how many queries the line counts for; figures of bytes and files are of one.
     """
 
     table: _Address
     asked: _Asked
     seconds: Seconds = 0.0
     columns: _Names | None = None
-    predicate: Annotated[str, Meta(max_length=LONGEST_PREDICATE)] | None = None
-    shape: Annotated[str, Meta(min_length=1, max_length=LONGEST_SHAPE)] | None = None
+    predicate: Annotated[str, Meta(max_length=MAX_PREDICATE_CHARACTERS)] | None = None
+    shape: Annotated[str, Meta(min_length=1, max_length=MAX_SHAPE_CHARACTERS)] | None = None
     join_keys: _Names = ()
     group_keys: _Names = ()
     order: _Names = ()
-    used: Annotated[tuple[tuple[_Name, _Code], ...], Meta(max_length=MOST_INDEXES)] = ()
-    unused: Annotated[tuple[tuple[_Name, _Code, _Code], ...], Meta(max_length=MOST_INDEXES)] = ()
+    used: Annotated[tuple[tuple[_Name, _Code], ...], Meta(max_length=MAX_INDEXES)] = ()
+    unused: Annotated[tuple[tuple[_Name, _Code, _Code], ...], Meta(max_length=MAX_INDEXES)] = ()
     files_read: Count = 0
     files_skipped: Count = 0
     bytes_read: Bytes = 0
@@ -90,8 +95,8 @@ class AskedQuery:
             raise ValueError(f"{self.asked} is no time of a query with its zone")
         if self.shape is None and self.predicate is not None:
             raise ValueError("there is a predicate without its shape")
-        if len(self.spared) > MOST_INDEXES:
-            raise ValueError(f"more than {MOST_INDEXES:,} indexes spared something")
+        if len(self.spared) > MAX_INDEXES:
+            raise ValueError(f"more than {MAX_INDEXES:,} indexes saved something")
 
     def to_document(self) -> bytes:
         """Return the line as JSON, without a line break."""
@@ -107,19 +112,10 @@ def from_document(line: bytes, what: str = "A line of asked queries") -> AskedQu
     :param what: names the line, for the error.
     :raises LogDamaged: if it is none, naming the field.
     """
-    return decode(line[: LINE_BYTES + 1], AskedQuery, what)
+    return decode(line[: MAX_LINE_BYTES + 1], AskedQuery, what)
 
 
 # --- a workload -------------------------------------------------------------------------------------------------------
-
-MOST_GROUPS = 2_000
-"""Groups that a workload keeps: of more, those that were asked least are left out, and counted."""
-SAMPLED_PREDICATES = 16
-_MOST_CHARACTERS = 32_000_000
-"""Of the names, shapes and predicates of all groups."""
-_PREDICATE_CHARACTERS = 16_000
-"""Of the predicates that one group keeps; one is kept whatever its length."""
-_MOST_ASKERS = 20
 
 
 class Shape(NamedTuple):
@@ -136,17 +132,17 @@ class Shape(NamedTuple):
     def characters(self) -> int:
         """The characters that a group with this shape takes at most, about."""
         names = (*(self.columns or ()), *self.join_keys, *self.group_keys, *self.order)
-        return len(self.table) + len(self.shape or "") + sum(map(len, names)) + _PREDICATE_CHARACTERS
+        return len(self.table) + len(self.shape or "") + sum(map(len, names)) + MAX_GROUP_CHARACTERS
 
 
 class QueryGroup:
     """Queries of a table that differ in their literals only. All sums count a line as often as its weight says.
 
     :ivar shape: what they have in common.
-    :ivar weight: how many queries there were; :attr:`lines` how many lines tell of them.
+    :ivar weight: how many queries there were; :attr:`lines`: in how many lines.
     :ivar predicates: some of the predicates, drawn evenly; empty where literals are left out.
     :ivar used: (index, kind) -> queries; :ivar unused: (index, kind, code) -> queries.
-    :ivar spared: index -> bytes.
+    :ivar spared: index -> bytes saved.
     """
 
     __slots__ = (
@@ -180,10 +176,10 @@ class QueryGroup:
         _count(self.used, query.used, weight)
         _count(self.unused, query.unused, weight)
         for name, spared in query.spared.items():
-            if name in self.spared or len(self.spared) < MOST_INDEXES:
+            if name in self.spared or len(self.spared) < MAX_INDEXES:
                 self.spared[name] = self.spared.get(name, 0.0) + weight * spared
         if query.asked_by:
-            _count(self.asked_by, (query.asked_by,), weight, _MOST_ASKERS)
+            _count(self.asked_by, (query.asked_by,), weight, MAX_LABELS)
         if query.predicate is not None:
             self._sample(query.predicate, draw)
 
@@ -202,12 +198,12 @@ class QueryGroup:
     def _sample(self, predicate: str, draw: random.Random) -> None:
         if predicate in self.predicates:
             return
-        if len(self.predicates) < SAMPLED_PREDICATES:
-            if not self.predicates or sum(map(len, self.predicates)) + len(predicate) <= _PREDICATE_CHARACTERS:
+        if len(self.predicates) < MAX_PREDICATES:
+            if not self.predicates or sum(map(len, self.predicates)) + len(predicate) <= MAX_GROUP_CHARACTERS:
                 self.predicates.append(predicate)
-        elif (position := draw.randrange(self.lines)) < SAMPLED_PREDICATES:
+        elif (position := draw.randrange(self.lines)) < MAX_PREDICATES:
             others = sum(map(len, self.predicates)) - len(self.predicates[position])
-            if others + len(predicate) <= _PREDICATE_CHARACTERS:
+            if others + len(predicate) <= MAX_GROUP_CHARACTERS:
                 self.predicates[position] = predicate
 
     def queries(self) -> Iterator[AskedQuery]:
@@ -254,7 +250,7 @@ class QueryGroup:
         }
 
 
-def _count(counts: dict[Any, float], names: Iterable[Any], weight: float, most: int = MOST_INDEXES) -> None:
+def _count(counts: dict[Any, float], names: Iterable[Any], weight: float, most: int = MAX_INDEXES) -> None:
     for name in names:
         if name in counts or len(counts) < most:
             counts[name] = counts.get(name, 0.0) + weight
@@ -268,7 +264,7 @@ class Workload(Printed):
     :param most: groups that are kept.
     """
 
-    def __init__(self, queries: Iterable[AskedQuery] = (), most: int = MOST_GROUPS) -> None:
+    def __init__(self, queries: Iterable[AskedQuery] = (), most: int = MAX_GROUPS) -> None:
         self._most = most
         self._groups: dict[Shape, QueryGroup] = {}
         self._characters = 0
@@ -295,7 +291,7 @@ class Workload(Printed):
 
     def _new_group(self, shape: Shape) -> QueryGroup:
         self._characters += shape.characters
-        if len(self._groups) >= 2 * self._most or self._characters > 2 * _MOST_CHARACTERS:
+        if len(self._groups) >= 2 * self._most or self._characters > 2 * MAX_WORKLOAD_CHARACTERS:
             self._shrink()
             self._characters += shape.characters
         group = self._groups[shape] = QueryGroup(shape)
@@ -306,7 +302,7 @@ class Workload(Printed):
 
         :param reason: a short one, the same for all such lines.
         """
-        if reason in self.refused or len(self.refused) < _MOST_ASKERS:
+        if reason in self.refused or len(self.refused) < MAX_LABELS:
             self.refused[reason] = self.refused.get(reason, 0) + lines
 
     def _shrink(self) -> None:
@@ -314,7 +310,7 @@ class Workload(Printed):
         self._groups, self._characters = {}, 0
         for group in groups:
             characters = group.shape.characters
-            if len(self._groups) < self._most and self._characters + characters <= _MOST_CHARACTERS:
+            if len(self._groups) < self._most and self._characters + characters <= MAX_WORKLOAD_CHARACTERS:
                 self._groups[group.shape] = group
                 self._characters += characters
             else:
@@ -354,7 +350,7 @@ class Workload(Printed):
         return part
 
     def indexes(self) -> Mapping[str, IndexWorth]:
-        """Return of each index how often it was asked for, used, and not used and why, and what it spared."""
+        """Return of each index how often it was asked for, used, and not used and why, and the bytes that it saved."""
         worth: dict[str, IndexWorth] = {}
         for group in self:
             for (name, kind), count in group.used.items():
@@ -400,13 +396,13 @@ class Workload(Printed):
             ("asked too seldom to be kept", round(self.left_out) or None),
             *((f"lines not used: {reason}", count) for reason, count in self.refused.items()),
         ]
-        names = ("index", "kind", "used", "not used", "why not", "spared")
+        names = ("index", "kind", "used", "not used", "why not", "saved")
         return View(counted(round(self.weight), "query", "queries"), facts, [Grid(columns, rows), Grid(names, worth)])
 
 
 @dataclass(slots=True)
 class IndexWorth:
-    """The worth of an index to queries: how many used it, how many did not (by the reason's code), bytes spared."""
+    """The worth of an index to queries: how many used it, how many did not (by the reason's code), bytes saved."""
 
     name: str
     kind: str

@@ -2,10 +2,10 @@
 
 Logs are read as Spark 3.5 and 4 write them: one file an application, or a folder of rolled ones, plain or compressed by
 zstd, lz4 or snappy, cut off wherever they end. Of their events only those of SQL queries and the application's name are
-looked at, and of these the fields below: settings, in which secrets stand, are never read.
+looked at, and of these the fields below: settings, which hold secrets, are never read.
 
-A plan has no SQL. Literals of texts stand in it without quotation marks, so a filter that could be two things is left
-out; what is left is true of every row that the query took.
+A plan has no SQL. It has texts without quotation marks, so a filter that could be two things is left out; what is left
+is true of every row that the query took.
 """
 
 from __future__ import annotations
@@ -23,26 +23,32 @@ from msgspec import Meta, ValidationError
 
 from spark_apps.storage.documents import decode, prepare
 from spark_apps.storage.errors import InvalidInput, LogDamaged
-from spark_apps.workload.asked import LONGEST_PREDICATE, LONGEST_SHAPE, MOST_NAMES, UNKNOWN_SHAPE, AskedQuery, Workload
+from spark_apps.workload.asked import UNKNOWN_SHAPE, AskedQuery, Workload
+from spark_apps.workload.limits import (
+    MAX_ADDRESS_CHARACTERS,
+    MAX_COUNTS,
+    MAX_EVENT_BYTES,
+    MAX_EVENT_OBJECTS,
+    MAX_FILTERS,
+    MAX_LABEL_CHARACTERS,
+    MAX_LOG_BLOCK_BYTES,
+    MAX_LOG_BYTES,
+    MAX_LOG_FILES,
+    MAX_LOG_RATIO,
+    MAX_NAMES,
+    MAX_NODE_CHARACTERS,
+    MAX_PLAN_DEPTH,
+    MAX_PLAN_SCANS,
+    MAX_PREDICATE_CHARACTERS,
+    MAX_RUNNING_BYTES,
+    MAX_RUNNING_QUERIES,
+    MAX_SHAPE_CHARACTERS,
+    SMALL_LOG_BYTES,
+)
 from spark_apps.workload.shapes import UNPREPARED, shape_of
 
-MOST_FILES = 10_000
-MOST_BYTES = 20 << 30
-"""Of all logs, after they are decompressed."""
-_SMALL_BYTES, _MOST_TIMES = 16 << 20, 500
-"""Of one log: so many bytes, and so many for each that it is packed into. Event logs become ten to a hundred."""
-LONGEST_LINE = 64 << 20
-_MOST_SCANS = 200
-"""Scans of one plan."""
-_MOST_OPEN = 1_000
-"""Queries that have begun and not ended."""
-_MOST_HELD = 512 << 20
-"""Bytes in memory, about, that the plans of these take."""
-_MOST_OBJECTS = 1_000_000
-"""Objects and lists of one event."""
 _OBJECT_BYTES = 256
-"""Of one in memory, about."""
-_DEEPEST = 400
+"""Bytes of an object of an event in memory, about."""
 
 _SQL = b'{"Event":"org.apache.spark.sql.execution.ui.SparkListener'
 _APPLICATION = b'{"Event":"SparkListenerApplicationStart"'
@@ -108,12 +114,12 @@ def read_event_logs(folder: str | Path, asked: Workload | None = None) -> Worklo
     root = Path(folder)
     if not root.exists():
         raise InvalidInput(f"There is no folder of event logs {folder}.", hint="Give that of spark.eventLog.dir.")
-    files = sorted(_logs(root), key=_in_order)[: MOST_FILES + 1]
-    if len(files) > MOST_FILES:
+    files = sorted(_logs(root), key=_in_order)[: MAX_LOG_FILES + 1]
+    if len(files) > MAX_LOG_FILES:
         workload.refuse("event logs beyond what is read", 1)
-    budget, found = MOST_BYTES, False
+    budget, found = MAX_LOG_BYTES, False
     # Files of one application, which follow one another, are one log.
-    for _, rolled in groupby(files[:MOST_FILES], lambda path: path.parent if _ROLLED.match(path.name) else path):
+    for _, rolled in groupby(files[:MAX_LOG_FILES], lambda path: path.parent if _ROLLED.match(path.name) else path):
         reader = _Reader(workload)
         for path in rolled:
             budget = reader.read(path, budget)
@@ -170,14 +176,14 @@ class _Reader:
 
         try:
             # More than JSON can be packed into is made to take time.
-            most = min(budget, _SMALL_BYTES + _MOST_TIMES * path.stat().st_size)
+            most = min(budget, SMALL_LOG_BYTES + MAX_LOG_RATIO * path.stat().st_size)
             with path.open("rb") as file:
                 source = _decompressed(path.name, file)
                 if source is None:
                     refuse(f"a log compressed by {path.name.removesuffix('.inprogress').rpartition('.')[2][:20]}")
                     return budget
                 for line in _lines(within(source)):
-                    if len(line) >= LONGEST_LINE:
+                    if len(line) >= MAX_EVENT_BYTES:
                         refuse("an event that is too long")
                     else:
                         self._take(line)
@@ -191,7 +197,7 @@ class _Reader:
         if line.startswith(_SQL):
             self.seen = True
             objects = line.count(b"{") + line.count(b"[")
-            if objects > _MOST_OBJECTS:
+            if objects > MAX_EVENT_OBJECTS:
                 self._workload.refuse("an event that is too long")
                 return
             try:
@@ -206,18 +212,20 @@ class _Reader:
             self.seen = True
 
     def _note(self, event: _Event, size: int) -> None:
-        """Note an event that takes so many bytes in memory, about."""
+        """Note an event. :param size: bytes that it takes in memory, about."""
         kind = event.Event.rpartition(".")[2]
         if kind == "SparkListenerSQLExecutionStart" and event.sparkPlanInfo is not None:
             replaced = self._running.pop(event.executionId, None)
             self._held -= 0 if replaced is None else replaced.bytes
-            while self._running and (len(self._running) >= _MOST_OPEN or self._held + size > _MOST_HELD):
+            while self._running and (
+                len(self._running) >= MAX_RUNNING_QUERIES or self._held + size > MAX_RUNNING_BYTES
+            ):
                 self._ended(next(iter(self._running)), None)
             self._running[event.executionId] = _Execution(event.time, event.sparkPlanInfo, size)
             self._held += size
         elif kind == "SparkListenerDriverAccumUpdates" and event.executionId in self._running:
             execution = self._running[event.executionId]
-            if len(execution.values) < 100_000 and self._held + size <= _MOST_HELD:
+            if len(execution.values) < MAX_COUNTS and self._held + size <= MAX_RUNNING_BYTES:
                 execution.values.update(event.accumUpdates)
                 execution.bytes += size
                 self._held += size
@@ -248,7 +256,7 @@ _IS_EVENT = re.compile(rb'\{"Event":"').match
 
 
 def _lines(source: Iterator[bytes]) -> Iterator[bytes]:
-    """Yield lines, at least those that are events; of one that is too long so much that this is to be seen.
+    """Yield lines, at least those that are events; of one that is too long its first :data:`MAX_EVENT_BYTES`, or more.
 
     The last may be a part of one.
     """
@@ -256,7 +264,7 @@ def _lines(source: Iterator[bytes]) -> Iterator[bytes]:
     held = 0
     for piece in source:
         first, *others = piece.split(b"\n")
-        rest.append(first if held < LONGEST_LINE else b"")
+        rest.append(first if held < MAX_EVENT_BYTES else b"")
         held += len(rest[-1])
         if others:
             yield b"".join(rest)
@@ -290,7 +298,6 @@ def _zstd(file: IO[bytes]) -> Iterator[bytes]:
 
 
 _BLOCK = struct.Struct("<8sBiii")
-_MOST_BLOCK = 64 << 20
 
 
 def _lz4(file: IO[bytes]) -> Iterator[bytes]:
@@ -300,7 +307,7 @@ def _lz4(file: IO[bytes]) -> Iterator[bytes]:
     codec = pa.Codec("lz4_raw")
     while len(head := file.read(_BLOCK.size)) == _BLOCK.size:
         magic, token, stored, size, _ = _BLOCK.unpack(head)
-        if magic != b"LZ4Block" or not 0 <= stored <= _MOST_BLOCK or not 0 <= size <= _MOST_BLOCK:
+        if magic != b"LZ4Block" or not 0 <= stored <= MAX_LOG_BLOCK_BYTES or not 0 <= size <= MAX_LOG_BLOCK_BYTES:
             raise ValueError("no block of lz4")
         if not size:
             continue
@@ -322,7 +329,7 @@ def _snappy(file: IO[bytes]) -> Iterator[bytes]:
             file.read(12)
             continue
         (stored,) = struct.unpack(">i", head)
-        body = file.read(stored) if 0 <= stored <= _MOST_BLOCK else b""
+        body = file.read(stored) if 0 <= stored <= MAX_LOG_BLOCK_BYTES else b""
         if len(body) < stored or stored < 0:
             raise EOFError
         size, shift = 0, 0
@@ -331,7 +338,7 @@ def _snappy(file: IO[bytes]) -> Iterator[bytes]:
             shift += 7
             if number < 128:
                 break
-        if size > _MOST_BLOCK:
+        if size > MAX_LOG_BLOCK_BYTES:
             raise ValueError("a block that is too large")
         yield codec.decompress(body, size).to_pybytes()
 
@@ -345,7 +352,6 @@ _BY_ENDING: dict[str, Callable[[IO[bytes]], Iterator[bytes]]] = {
 
 _COLUMN = re.compile(r"(?<![^\s,\[\]()])([^\s,\[\]()]+)#([0-9]+)L?")
 _LOCATION = re.compile(r"\[(.*?)(?:, .*)?\]\Z", re.DOTALL)
-_LONGEST_ADDRESS = 4_096
 _PARTITION = re.compile(r"(?:/[^/=]+=[^/]*)+/?\Z")
 _JOIN = re.compile(r"\w*Join \[(.*?)\], \[(.*?)\],")
 _KEYS = re.compile(r"\w*Aggregate\(keys=\[(.*?)\], functions=")
@@ -378,11 +384,13 @@ class Scan:
         if self.partial:
             shape = UNKNOWN_SHAPE if shape in (None, UNKNOWN_SHAPE) else f"({shape}) AND ?"
         return AskedQuery(
-            table=self.table[:_LONGEST_ADDRESS], asked=asked, seconds=seconds, columns=tuple(self.columns)[:MOST_NAMES],
-            predicate=where if where is not None and len(where) <= LONGEST_PREDICATE else None,
-            shape=shape if shape is None or len(shape) <= LONGEST_SHAPE else UNKNOWN_SHAPE,
-            join_keys=tuple(self.join_keys)[:MOST_NAMES], group_keys=tuple(self.group_keys)[:MOST_NAMES],
-            order=tuple(self.order)[:MOST_NAMES], files_read=self.files, bytes_read=self.bytes, asked_by=name[:512],
+            table=self.table[:MAX_ADDRESS_CHARACTERS], asked=asked, seconds=seconds,
+            columns=tuple(self.columns)[:MAX_NAMES],
+            predicate=where if where is not None and len(where) <= MAX_PREDICATE_CHARACTERS else None,
+            shape=shape if shape is None or len(shape) <= MAX_SHAPE_CHARACTERS else UNKNOWN_SHAPE,
+            join_keys=tuple(self.join_keys)[:MAX_NAMES], group_keys=tuple(self.group_keys)[:MAX_NAMES],
+            order=tuple(self.order)[:MAX_NAMES], files_read=self.files, bytes_read=self.bytes,
+            asked_by=name[:MAX_LABEL_CHARACTERS],
         )  # fmt: skip
 
 
@@ -396,7 +404,7 @@ def scans_of(plan: _Node, values: Mapping[int, int]) -> list[Scan]:
     stack = [(plan, False, 0)]
     while stack:
         node, cached, depth = stack.pop()
-        scan = _scan(node, values) if len(scans) < _MOST_SCANS else None
+        scan = _scan(node, values) if len(scans) < MAX_PLAN_SCANS else None
         if scan is not None:
             # A cached answer is in the plan with all that it was made of, and is made once.
             if not cached or any(metric.accumulatorId in values for metric in node.metrics):
@@ -404,7 +412,7 @@ def scans_of(plan: _Node, values: Mapping[int, int]) -> list[Scan]:
         elif any(word in node.nodeName for word in ("Join", "Aggregate", "TakeOrdered", "Sort")):
             others.append(node)
         inside = cached or node.nodeName.startswith("InMemoryTableScan")
-        if depth < _DEEPEST:
+        if depth < MAX_PLAN_DEPTH:
             stack.extend((child, inside, depth + 1) for child in node.children)
     for node in others:
         _note_use(node, scans)
@@ -413,7 +421,7 @@ def scans_of(plan: _Node, values: Mapping[int, int]) -> list[Scan]:
 
 def _note_use(node: _Node, scans: list[Scan]) -> None:
     """Note which columns of scans a node joins, groups or orders by."""
-    text = node.simpleString[:100_000]
+    text = node.simpleString[:MAX_NODE_CHARACTERS]
     if "Join" in node.nodeName:
         found = _JOIN.match(text)
         keys, what = f"{found[1]}, {found[2]}" if found else "", "join_keys"
@@ -444,34 +452,34 @@ def _scan(node: _Node, values: Mapping[int, int]) -> Scan | None:
     if not table:
         return None
     columns = _fields(said["ReadSchema"])
-    output = node.simpleString[:200_000].partition("[")[2].partition("]")[0]
+    output = node.simpleString[:MAX_NODE_CHARACTERS].partition("[")[2].partition("]")[0]
     ids = {number: name for name, number in _COLUMN.findall(output)}
     for name in ids.values():
         columns.setdefault(name, "")
     conditions, whole = _pushed(said.get("PushedFilters", "[]"), columns)
     of_partitions, known = _compared(said.get("PartitionFilters", "[]"), columns)
     conditions += of_partitions
-    texts, told = _compared(said.get("DataFilters", "[]"), columns)
+    texts, compared = _compared(said.get("DataFilters", "[]"), columns)
     # What was pushed says the same of plain columns; the rest are expressions.
     conditions += [text for text in texts if "(" in text.partition(" ")[0]]
     counted = {metric.name: values.get(metric.accumulatorId, 0) for metric in node.metrics}
     where = " AND ".join(dict.fromkeys(conditions)) or None
     return Scan(
-        table, columns, ids, where, not (whole and known and told), max(0, counted.get("number of files read", 0)),
+        table, columns, ids, where, not (whole and known and compared), max(0, counted.get("number of files read", 0)),
         min(max(0, counted.get("size of files read", 0)), 10**15),
     )  # fmt: skip
 
 
 def _batch_scan(node: _Node) -> Scan | None:
-    """Return the scan of a table of another catalog, as Iceberg's, whose filters stand in it as SQL."""
-    text = node.simpleString[:200_000]
+    """Return the scan of a table of another catalog, such as Iceberg's, which shows its filters as SQL."""
+    text = node.simpleString[:MAX_NODE_CHARACTERS]
     found = _BATCH.match(text)
     output, _, rest = text[found.end() :].partition("] ") if found else ("", "", "")
-    told, bracket, _ = rest.partition("[filters=")[2].partition("]")
+    shown, bracket, _ = rest.partition("[filters=")[2].partition("]")
     if found is None or not bracket:
         return None
     ids = {number: name for name, number in _COLUMN.findall(output)}
-    filters = told.partition(", groupedBy=")[0].strip()
+    filters = shown.partition(", groupedBy=")[0].strip()
     import sqlglot
 
     try:
@@ -485,9 +493,9 @@ def _batch_scan(node: _Node) -> Scan | None:
 
 
 def _address(location: str) -> str:
-    """Return where a table lies, without who signs in there, and without a partition's own folders."""
+    """Return the address of a table, without who signs in there, and without a partition's own folders."""
     found = _LOCATION.search(location) if location.endswith("]") else None
-    if found is None or found[1].endswith("...") or len(found[1]) > _LONGEST_ADDRESS:
+    if found is None or found[1].endswith("...") or len(found[1]) > MAX_ADDRESS_CHARACTERS:
         return ""
     address = re.sub(r"\A([a-z0-9+.-]+://)[^/@]*@", r"\1", found[1])
     address = _PARTITION.sub("", re.sub(r"\Afile:/+", "/", address))
@@ -503,7 +511,7 @@ def _fields(schema: str) -> dict[str, str]:
         depth += (sign in "<(") - (sign in ">)")
         if sign == "," and not depth:
             name, _, kind = inner[begin:number].partition(":")
-            if name and len(columns) < MOST_NAMES:
+            if name and len(columns) < MAX_NAMES:
                 columns[name] = kind
             begin = number + 1
     return columns
@@ -524,14 +532,14 @@ _NUMBER = re.compile(r"-?[0-9]+(?:\.[0-9]+)?(?:E-?[0-9]{1,3})?")
 
 
 class _Unclear(Exception):
-    """A filter of which it cannot be told what it says."""
+    """A filter that could mean two things."""
 
 
 def _pushed(text: str, columns: Mapping[str, str]) -> tuple[list[str], bool]:
     """Return filters that were pushed as SQL, and whether these are all of them."""
     conditions, whole = [], True
     inner = text[1:-1] if text.startswith("[") and text.endswith("]") else ""
-    for part in _BETWEEN.split(inner)[:1_000] if inner else ():
+    for part in _BETWEEN.split(inner)[:MAX_FILTERS] if inner else ():
         if part.startswith("IsNotNull("):
             continue
         try:
@@ -614,19 +622,19 @@ _FILTER = re.compile(r", (?=\(|NOT |[a-zA-Z_]+\(|[^\s,()]+#[0-9]+L?(?:,|\]| IN \
 
 
 def _compared(text: str, columns: Mapping[str, str]) -> tuple[list[str], bool]:
-    """Return filters as Spark prints expressions, those that are one comparison; and whether others were told too.
+    """Return filters as Spark prints expressions, if they are one comparison, and whether the others were pushed.
 
     Columns have numbers there, and literals have not.
     """
     conditions, whole = [], True
     inner = text[1:-1] if text.startswith("[") and text.endswith("]") else ""
-    for part in _FILTER.split(inner)[:1_000] if inner else ():
+    for part in _FILTER.split(inner)[:MAX_FILTERS] if inner else ():
         if part.startswith(("isnotnull(", "dynamicpruning")):
             continue
         try:
             conditions.append(_comparison(part, columns))
         except _Unclear:
-            # Of plain columns it was pushed, or it is a filter of partitions, or beyond what can be told.
+            # Of plain columns it was pushed; otherwise it is a filter of partitions, or not understood.
             whole = whole and not _FUNCTION.search(part)
     return conditions, whole
 

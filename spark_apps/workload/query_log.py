@@ -2,12 +2,12 @@
 
 A table keeps one if its property ``query_log`` says so. Lines are collected in this process and written by a thread
 beside the queries: one object a process and hour, put anew with all of its lines some seconds after new ones, so that
-any store will do. What a process has written last is lost with it if it is killed, and what cannot be written is told
-once and left out: no query waits for its line or fails by it.
+any store will do. A process that is killed loses its last lines. A log that cannot be written costs a warning and its
+lines: no query waits for its line or fails by it.
 
-Objects begin with the time of their first line, so the oldest come first in a listing; a process that begins a new one
-deletes those that are too old, or too many. What is read back is input, for whoever may write to the folder may write
-anything there.
+The name of an object begins with the time of its first line, so a listing has the oldest first; a process that begins a
+new one deletes those that are too old, or too many. What is read back is input: whoever may write to the folder may
+write anything there.
 """
 
 from __future__ import annotations
@@ -32,7 +32,15 @@ from spark_apps.storage.errors import InvalidInput, LakeIndexError, LogDamaged, 
 from spark_apps.storage.sizes import parse_bytes
 from spark_apps.storage.store import ObjectInfo, ObjectStore
 from spark_apps.timeline.model import Receipt
-from spark_apps.workload.asked import LINE_BYTES, AskedQuery, Workload, from_document
+from spark_apps.workload.asked import AskedQuery, Workload, from_document
+from spark_apps.workload.limits import (
+    MAX_LABEL_CHARACTERS,
+    MAX_LINE_BYTES,
+    MAX_OBJECT_BYTES,
+    MAX_OBJECTS,
+    MAX_READ_BYTES,
+    MAX_WAITING_BYTES,
+)
 
 logger = logging.getLogger(__name__)
 
@@ -44,26 +52,19 @@ SAMPLE = "query_log.sample"
 LITERALS = "query_log.literals"
 """Property: ``false`` leaves literals out, for these may be a person's data. No advice is given then."""
 RETENTION_DAYS = "query_log.retention_days"
-"""Property: for so many days lines are kept, 30 by default."""
+"""Property: the days for which lines are kept, 30 by default."""
 MAX_BYTES = "query_log.max_bytes"
-"""Property: so much the whole log holds, ``64MB`` by default."""
+"""Property: the bytes of the whole log, ``64MB`` by default."""
 PROPERTIES = (PROPERTY, SAMPLE, LITERALS, RETENTION_DAYS, MAX_BYTES)
 
-OBJECT_BYTES = 1 << 20
-"""An object that holds so much is followed by another."""
-MOST_OBJECTS = 2_000
-
 LINGER_SECONDS = 1.0
-"""So long the first lines wait for others."""
+"""Time for which the first lines wait for others."""
 INTERVAL_SECONDS = 30.0
-"""An object is not put anew sooner after it was."""
+"""Time between two writings of an object, at least."""
 _ROLLED_SECONDS = 3600.0
 _AGAIN_SECONDS = 600.0
-"""After a failure nothing is written to the table's log for so long."""
+"""Time after a failure for which nothing is written to the table's log."""
 _FAREWELL_SECONDS = 5.0
-_MOST_WAITING = 4 << 20
-"""Bytes of lines of a table that wait to be written; later ones are left out."""
-_MOST_READ = 128 << 20
 _AT_ONCE = 8
 
 _KEY = re.compile(r"_index/queries/([0-9]{8}T[0-9]{6})-[0-9a-f]{16}\.jsonl")
@@ -105,7 +106,7 @@ def log_settings(properties: Mapping[str, str]) -> LogSettings:
         raise _wrong(RETENTION_DAYS, days, "Give a whole number of days, up to 9999.")
     share = {"off": 0.0, "on": 1.0, "sampled": float(sample)}[mode]
     held = parse_bytes(most, f"The table property {MAX_BYTES!r}")
-    return LogSettings(share, literals == "true", int(days), max(OBJECT_BYTES, held))
+    return LogSettings(share, literals == "true", int(days), max(MAX_OBJECT_BYTES, held))
 
 
 def _wrong(name: str, value: str, hint: str) -> InvalidInput:
@@ -126,9 +127,9 @@ def set_asker(name: str) -> None:
 def asker() -> str:
     """Return who asks: what was set, else the task of Airflow's that this process runs, else nothing."""
     if _ASKER:
-        return _ASKER[:512]
+        return _ASKER[:MAX_LABEL_CHARACTERS]
     dag, task = os.environ.get("AIRFLOW_CTX_DAG_ID"), os.environ.get("AIRFLOW_CTX_TASK_ID")
-    return f"{dag}.{task}"[:512] if dag and task else ""
+    return f"{dag}.{task}"[:MAX_LABEL_CHARACTERS] if dag and task else ""
 
 
 # --- writing ----------------------------------------------------------------------------------------------------------
@@ -152,7 +153,7 @@ class _TableLog:
     written_bytes: int = 0
     last_put: float = float("-inf")
     silent_until: float = float("-inf")
-    told: bool = False
+    warned: bool = False
 
 
 class QueryLog:
@@ -184,7 +185,7 @@ class QueryLog:
             if log is None:
                 log = self._logs[store.uri] = _TableLog(store, settings)
             log.store, log.settings = store, settings
-            if log.waiting_bytes + len(line) > _MOST_WAITING:
+            if log.waiting_bytes + len(line) > MAX_WAITING_BYTES:
                 return
             if not log.waiting:
                 log.due = max(time.monotonic() + self._linger, log.last_put + self._interval, log.silent_until)
@@ -210,7 +211,7 @@ class QueryLog:
             self._flushing -= 1
 
     def _farewell(self) -> None:
-        with suppress(Exception):  # at the end of a process nobody is left to tell it to
+        with suppress(Exception):  # at the end of a process nobody reads the error
             self.flush()
 
     def _pending(self) -> bool:
@@ -236,7 +237,7 @@ class QueryLog:
         """Return a log that is to be written now."""
         now = time.monotonic()
         for log in self._logs.values():
-            now_or_full = log.due <= now or self._flushing or log.waiting_bytes > OBJECT_BYTES // 2
+            now_or_full = log.due <= now or self._flushing or log.waiting_bytes > MAX_OBJECT_BYTES // 2
             if log.waiting and log.silent_until <= now and now_or_full:
                 return log
         return None
@@ -252,7 +253,7 @@ class QueryLog:
             now = time.monotonic()
             if log.key and log.written and log.store.head(log.key) is None:
                 log.key = ""  # it was erased: its lines must not come back
-            if not log.key or now - log.began > _ROLLED_SECONDS or log.written_bytes > OBJECT_BYTES:
+            if not log.key or now - log.began > _ROLLED_SECONDS or log.written_bytes > MAX_OBJECT_BYTES:
                 log.key = f"{FOLDER}/{datetime.now(UTC).strftime(_TIME)}-{secrets.token_hex(8)}.jsonl"
                 log.began, log.written, log.written_bytes = now, [], 0
                 _trim(log.store, log.settings)
@@ -262,8 +263,8 @@ class QueryLog:
             log.last_put = time.monotonic()
         except Exception as error:  # noqa: BLE001 - whatever it is, it must not end the thread, nor hurt a query
             log.key, log.silent_until = "", time.monotonic() + _AGAIN_SECONDS
-            if not log.told:
-                log.told = True
+            if not log.warned:
+                log.warned = True
                 logger.warning(
                     "The query log of %s cannot be written, queries go on without it: %s",
                     log.store.uri, error.message if isinstance(error, LakeIndexError) else type(error).__name__,
@@ -277,7 +278,7 @@ def _trim(store: ObjectStore, settings: LogSettings) -> None:
     held, kept, gone = 0, 0, []
     for info in sorted(there, key=lambda info: info.key, reverse=True):
         held, kept = held + info.size, kept + 1
-        if info.key.rsplit("/", 1)[1] < last or kept >= MOST_OBJECTS or held + OBJECT_BYTES > settings.bytes:
+        if info.key.rsplit("/", 1)[1] < last or kept >= MAX_OBJECTS or held + MAX_OBJECT_BYTES > settings.bytes:
             gone.append(info.key)
     if gone:
         store.delete(gone)
@@ -321,8 +322,8 @@ def read_log(
     store: ObjectStore,
     since: datetime | None = None,
     *,
-    most_objects: int = MOST_OBJECTS,
-    most_bytes: int = _MOST_READ,
+    most_objects: int = MAX_OBJECTS,
+    most_bytes: int = MAX_READ_BYTES,
     each: Callable[[AskedQuery], None] | None = None,
 ) -> Workload:
     """Return what the log of a table has, newest first as far as it is read; empty if there is none.
@@ -353,7 +354,7 @@ def read_log(
 
     def body(info: ObjectInfo) -> bytes | None:
         try:
-            return store.get(info.key, OBJECT_BYTES + _MOST_WAITING + LINE_BYTES)
+            return store.get(info.key, MAX_OBJECT_BYTES + MAX_WAITING_BYTES + MAX_LINE_BYTES)
         except StorageUnavailable:
             raise
         except LakeIndexError:  # it went meanwhile, is too large, or leads elsewhere
@@ -375,7 +376,7 @@ def _add_lines(
     for line in body.split(b"\n"):
         if not line.strip():
             continue
-        if len(line) > LINE_BYTES:
+        if len(line) > MAX_LINE_BYTES:
             asked.refuse("a line that is too long")
             continue
         try:

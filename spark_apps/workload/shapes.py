@@ -9,11 +9,10 @@ from __future__ import annotations
 import re
 from functools import lru_cache
 
-from spark_apps.workload.asked import LONGEST_SHAPE, UNKNOWN_SHAPE
+from spark_apps.workload.asked import UNKNOWN_SHAPE
+from spark_apps.workload.limits import MAX_SHAPE_CHARACTERS, MAX_TOKENIZED_CHARACTERS
 
-_LONGEST_SQL = 100_000
-"""Of a longer predicate the words are not looked at."""
-_REMEMBERED = 2_000
+_REMEMBERED_CHARACTERS = 2_000
 UNPREPARED = (LookupError, ArithmeticError, ValueError, TypeError, AttributeError)
 """What the parser library raises, beside its own errors, of a text for which it is not prepared."""
 
@@ -26,13 +25,13 @@ _TIGHT_AFTER, _TIGHT_BEFORE = frozenset("(.["), frozenset("),.]")
 
 
 def shape_of(sql: str) -> str:
-    """Return the shape of a predicate; :data:`~spark_apps.workload.asked.UNKNOWN_SHAPE` if its words cannot be told.
+    """Return the shape of a predicate; :data:`~spark_apps.workload.asked.UNKNOWN_SHAPE` if it cannot be made.
 
-    :param sql: what stands after WHERE, in Spark's SQL.
+    :param sql: what follows WHERE, in Spark's SQL.
     """
-    if len(sql) > _LONGEST_SQL:
+    if len(sql) > MAX_TOKENIZED_CHARACTERS:
         return UNKNOWN_SHAPE
-    return _remembered(sql) if len(sql) <= _REMEMBERED else _shape(sql)
+    return _remembered(sql) if len(sql) <= _REMEMBERED_CHARACTERS else _shape(sql)
 
 
 def _shape(sql: str) -> str:
@@ -63,7 +62,7 @@ def _shape(sql: str) -> str:
                 words.pop()
             words.append("?")
     shape = _LISTS.sub("(?)", _SUFFIX.sub("?", _joined(_bare(words))))
-    return shape if shape and len(shape) <= LONGEST_SHAPE else UNKNOWN_SHAPE
+    return shape if shape and len(shape) <= MAX_SHAPE_CHARACTERS else UNKNOWN_SHAPE
 
 
 _remembered = lru_cache(maxsize=512)(_shape)

@@ -1,8 +1,8 @@
 """Queries from a folder of SQL files: read by a parser library, and never run.
 
-Each SELECT over a table counts as one query a day. What of a condition speaks of one table alone is its predicate; of
-templates (``{{ ds }}``) what stands in quotation marks is a text like any other, and a file that cannot be read with
-them is counted and left out.
+Each SELECT over a table counts as a query a day. The parts of a condition that name one table alone are its predicate.
+A template (``{{ ds }}``) in quotation marks is a text like any other; a file that cannot be parsed because of others is
+counted and left out.
 """
 
 from __future__ import annotations
@@ -13,13 +13,17 @@ from pathlib import Path
 from typing import Any
 
 from spark_apps.storage.errors import InvalidInput
-from spark_apps.workload.asked import LONGEST_PREDICATE, MOST_NAMES, AskedQuery, Workload
+from spark_apps.workload.asked import AskedQuery, Workload
+from spark_apps.workload.limits import (
+    MAX_ADDRESS_CHARACTERS,
+    MAX_NAMES,
+    MAX_PREDICATE_CHARACTERS,
+    MAX_SQL_BYTES,
+    MAX_SQL_FILE_BYTES,
+    MAX_SQL_FILES,
+    MAX_SQL_STATEMENTS,
+)
 from spark_apps.workload.shapes import UNPREPARED, shape_of
-
-MOST_FILES = 10_000
-LONGEST_FILE = 1 << 20
-MOST_BYTES = 200 << 20
-_MOST_STATEMENTS = 100_000
 
 
 def read_sql_files(
@@ -40,13 +44,13 @@ def read_sql_files(
     if not files:
         raise InvalidInput(f"There is no SQL file in {folder}.", hint="Give a folder with files named *.sql.")
     known = {name.lower(): {column.lower() for column in names} for name, names in (columns or {}).items()}
-    budget, statements = MOST_BYTES, 0
+    budget, statements = MAX_SQL_BYTES, 0
     for number, path in enumerate(files):
         size = path.stat().st_size
-        if number >= MOST_FILES or size > budget or statements >= _MOST_STATEMENTS:
+        if number >= MAX_SQL_FILES or size > budget or statements >= MAX_SQL_STATEMENTS:
             workload.refuse("SQL files beyond what is read", len(files) - number)
             break
-        if size > LONGEST_FILE:
+        if size > MAX_SQL_FILE_BYTES:
             workload.refuse("a SQL file that is too long")
             continue
         budget -= size
@@ -127,11 +131,12 @@ class _Reading:
             where = " AND ".join(own) or None
             columns = self._columns(alias)
             if columns is not None:
-                columns = tuple(dict.fromkeys([*columns, *joined]))[:MOST_NAMES]
+                columns = tuple(dict.fromkeys([*columns, *joined]))[:MAX_NAMES]
             yield AskedQuery(
-                table=".".join(part.name for part in table.parts)[:4_096] or "?", asked=now, columns=columns,
-                predicate=where if where is not None and len(where) <= LONGEST_PREDICATE else None,
-                shape=None if where is None else shape_of(where), join_keys=tuple(joined)[:MOST_NAMES],
+                table=".".join(part.name for part in table.parts)[:MAX_ADDRESS_CHARACTERS] or "?",
+                asked=now, columns=columns,
+                predicate=where if where is not None and len(where) <= MAX_PREDICATE_CHARACTERS else None,
+                shape=None if where is None else shape_of(where), join_keys=tuple(joined)[:MAX_NAMES],
                 group_keys=self._named(alias, grouped), order=self._named(alias, ordered),
             )  # fmt: skip
 
@@ -153,7 +158,7 @@ class _Reading:
                     yield exp.EQ(this=exp.column(name, table=alias), expression=exp.column(name, table="?")), True
 
     def _owner(self, column: Any) -> str:
-        """Return the alias of the table that a column is of; nothing if that cannot be told."""
+        """Return the alias of the table that a column is of; nothing if that is not known."""
         if column.table:
             return str(column.table)
         if self._alone:
@@ -185,7 +190,7 @@ class _Reading:
             if whole and (isinstance(star, exp.Star) or star.table == alias):
                 return None
         names = {column.name: None for column in self._scope.columns if self._owner(column) == alias}
-        return tuple(name for name in names if name and name != "*")[:MOST_NAMES]
+        return tuple(name for name in names if name and name != "*")[:MAX_NAMES]
 
     def _named(self, alias: str, clause: Any) -> tuple[str, ...]:
         """Return the columns of a table that a clause lists as they are."""
@@ -195,7 +200,7 @@ class _Reading:
             [] if clause is None else [one.this if isinstance(one, exp.Ordered) else one for one in clause.expressions]
         )
         named = {one.name: None for one in listed if isinstance(one, exp.Column) and self._owner(one) == alias}
-        return tuple(named)[:MOST_NAMES]
+        return tuple(named)[:MAX_NAMES]
 
 
 def _parts(condition: Any) -> Iterator[Any]:

@@ -1,4 +1,4 @@
-"""The worth of a table's indexes to the queries of the last days, day by day, as its query log tells."""
+"""The worth of a table's indexes to the queries of the last days, day by day, from its query log."""
 
 from __future__ import annotations
 
@@ -12,12 +12,10 @@ from spark_apps.timeline.log import Timeline, seconds_of
 from spark_apps.timeline.model import Commit
 from spark_apps.timeline.state import State
 from spark_apps.workload.asked import AskedQuery
+from spark_apps.workload.limits import MAX_PAGE_BYTES, MAX_PAGE_OBJECTS
 from spark_apps.workload.query_log import BEYOND, PROPERTY, read_log
 
 DAYS = 30
-MOST_OBJECTS = 200
-MOST_BYTES = 8 << 20
-"""Of the log, the newest first: a page is not to wait for more."""
 
 
 @dataclass(slots=True)
@@ -42,7 +40,7 @@ class IndexUse:
 class Worth:
     """The worth of the indexes of a table to its queries.
 
-    :param first_day: and ``days``: of which it tells. :param queries: of the table in these days.
+    :param first_day: and ``days``: of which it is. :param queries: of the table in these days.
     :param whole: whether all of the log's lines of these days were read, and not only the newest.
     """
 
@@ -82,7 +80,7 @@ def read_worth(
 
     :param store: of the table's log. :param properties: of the table.
     :param created: the indexes that it has -> when each was created, in seconds since 1970, ``None`` if that is not
-        known any more. What another index of that name spared before is not counted.
+        known any more. What another index of that name saved before is not counted.
     :param now: in seconds since 1970.
     :raises StorageUnavailable: if the store does not answer.
     """
@@ -112,5 +110,5 @@ def read_worth(
             if name in counted:
                 uses[name].bytes_spared[day] += query.weight * spared
 
-    read = read_log(store, first_day, most_objects=MOST_OBJECTS, most_bytes=MOST_BYTES, each=take)
+    read = read_log(store, first_day, most_objects=MAX_PAGE_OBJECTS, most_bytes=MAX_PAGE_BYTES, each=take)
     return Worth(first_day, DAYS, queries, BEYOND not in read.refused, uses)

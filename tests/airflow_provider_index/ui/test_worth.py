@@ -79,7 +79,7 @@ def test_given_a_log_larger_than_is_read_then_it_says_so_and_judges_no_index(
         lakes.asked(timeline, time.time() - 3600 * hours, weight=30.0)
     assert "None of 90 queries in 30 days used by_city." in words(detail(lake))
 
-    monkeypatch.setattr("spark_apps.workload.worth.MOST_OBJECTS", 2)
+    monkeypatch.setattr("spark_apps.workload.worth.MAX_PAGE_OBJECTS", 2)
     text = words(detail(lake))
 
     assert "only its newest lines are counted" in text and "● healthy" in text

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from spark_apps.storage.errors import LogDamaged
-from spark_apps.workload import asked
-from spark_apps.workload.asked import SAMPLED_PREDICATES, AskedQuery, Workload, from_document
+from spark_apps.workload.asked import AskedQuery, Workload, from_document
+from spark_apps.workload.limits import MAX_GROUP_CHARACTERS, MAX_PREDICATES
 
 BEGAN = datetime(2026, 11, 1, tzinfo=UTC)
 
@@ -58,7 +58,7 @@ def test_given_lines_that_stand_for_many_when_merged_then_sums_count_them_as_oft
     assert merged.weight == pytest.approx(sum(weights.values())) and merged.lines == 300
     for group in merged:
         assert group.bytes_skipped == pytest.approx(90 * group.weight)
-        assert len(group.predicates) == SAMPLED_PREDICATES
+        assert len(group.predicates) == MAX_PREDICATES
         assert sum(one.weight for one in group.queries()) == pytest.approx(group.weight)
     worth = merged.indexes()["by_city"]
     assert worth.used == pytest.approx(merged.weight) and worth.bytes_spared == pytest.approx(7 * merged.weight)
@@ -81,7 +81,7 @@ def test_given_more_shapes_than_are_kept_when_merged_then_the_rarest_are_left_ou
 def test_given_long_predicates_when_merged_then_a_group_keeps_some_of_them_only() -> None:
     long = Workload(query(number, predicate=f"city = '{number}{'x' * 9_000}'") for number in range(100))
     [group] = long
-    assert 1 <= len(group.predicates) <= asked._PREDICATE_CHARACTERS // 9_000
+    assert 1 <= len(group.predicates) <= MAX_GROUP_CHARACTERS // 9_000
 
 
 def test_given_queries_of_several_tables_when_one_is_asked_for_then_only_its_queries_count() -> None:

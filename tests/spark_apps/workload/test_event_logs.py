@@ -173,7 +173,7 @@ def test_given_what_no_spark_wrote_when_read_then_it_is_counted_or_refused(tmp_p
 def test_given_a_bomb_when_read_then_it_is_left_where_it_takes_too_much(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(event_logs, "MOST_BYTES", 64 << 20)
+    monkeypatch.setattr(event_logs, "MAX_LOG_BYTES", 64 << 20)
     with pa.CompressedOutputStream(str(tmp_path / "line.zstd"), "zstd") as log:
         log.write(event())
         for _ in range(96):  # of a line without an end
@@ -190,7 +190,7 @@ def test_given_a_bomb_when_read_then_it_is_left_where_it_takes_too_much(
 def test_given_large_plans_that_do_not_end_when_read_then_few_are_held_and_all_are_counted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(event_logs, "_MOST_HELD", 10 * (len(event()) + 1_000_000))
+    monkeypatch.setattr(event_logs, "MAX_RUNNING_BYTES", 10 * (len(event()) + 1_000_000))
     held = []
     ended = event_logs._Reader._ended
     monkeypatch.setattr(

@@ -60,7 +60,7 @@ def test_given_lines_when_written_then_they_are_read_again_from_one_object_a_pro
 def test_given_more_than_it_may_hold_when_written_then_the_oldest_go(
     log: QueryLog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(query_log, "OBJECT_BYTES", 2_000)
+    monkeypatch.setattr(query_log, "MAX_OBJECT_BYTES", 2_000)
     store, bounded = Store(tmp_path), LogSettings(1.0, days=2, bytes=20_000)
     now = datetime.now(UTC)
     for days in (1, 3):
@@ -115,7 +115,7 @@ def test_given_a_store_that_does_not_answer_when_queries_go_on_then_none_waits_a
             answers.wait(30)
             super().put(key, data)
 
-    monkeypatch.setattr(query_log, "_MOST_WAITING", 50_000)
+    monkeypatch.setattr(query_log, "MAX_WAITING_BYTES", 50_000)
     log, store, longest = QueryLog(linger=0.0, interval=0.0), Slow(tmp_path), 0.0
     for number in range(2_000):
         began = time.perf_counter()

@@ -6,7 +6,8 @@ import random
 
 import pytest
 
-from spark_apps.workload.asked import LONGEST_SHAPE, UNKNOWN_SHAPE
+from spark_apps.workload.asked import UNKNOWN_SHAPE
+from spark_apps.workload.limits import MAX_SHAPE_CHARACTERS
 from spark_apps.workload.shapes import shape_of
 
 SHAPES = {
@@ -47,4 +48,4 @@ def test_given_literals_of_any_form_then_none_is_left_in_the_shape() -> None:
 def test_a_predicate_that_is_too_long_or_nested_has_a_shape_all_the_same() -> None:
     assert shape_of(f"id IN ({', '.join(map(str, range(10_000)))})") == "id IN (?)"
     for sql in (" AND ".join(f"column_{n} = {n}" for n in range(2_000)), "(" * 50_000 + "a", "a = 1 " * 40_000):
-        assert len(shape_of(sql)) <= LONGEST_SHAPE
+        assert len(shape_of(sql)) <= MAX_SHAPE_CHARACTERS

@@ -68,8 +68,8 @@ def test_given_files_that_cannot_be_used_when_read_then_they_are_counted(
 ) -> None:
     with pytest.raises(InvalidInput, match="no SQL file"):
         read_sql_files(tmp_path)
-    monkeypatch.setattr(sql_files, "LONGEST_FILE", 10_000)
-    monkeypatch.setattr(sql_files, "MOST_FILES", 5)
+    monkeypatch.setattr(sql_files, "MAX_SQL_FILE_BYTES", 10_000)
+    monkeypatch.setattr(sql_files, "MAX_SQL_FILES", 5)
     (tmp_path / "a.sql").write_text("SELECT {{ x }} FROM ((")
     (tmp_path / "b.sql").write_text("SELECT * FROM t WHERE a = 1 -- " + "x" * 20_000)
     (tmp_path / "c.sql").write_text("SELECT " + "(" * 4_000 + "1" + ")" * 4_000)
