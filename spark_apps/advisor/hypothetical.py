@@ -55,9 +55,10 @@ from spark_apps.indexes.handler import (
     estimated_rows,
 )
 from spark_apps.indexes.keyed.entries import EntryHandler
-from spark_apps.indexes.keyed.lookup import MAX_DRIVER_KEYS, MAX_RETURNED_KEYS, find_on_driver
+from spark_apps.indexes.keyed.lookup import find_on_driver
 from spark_apps.indexes.keyed.record import RecordHandler
 from spark_apps.indexes.keyed.secondary import SecondaryHandler
+from spark_apps.indexes.limits import MAX_DRIVER_KEYS, MAX_RETURNED_KEYS
 from spark_apps.indexes.lineage import indexable
 from spark_apps.indexes.ranges import Range, python_values, value_of
 from spark_apps.indexes.registry import find

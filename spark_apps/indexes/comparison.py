@@ -254,7 +254,7 @@ def _stored(comparison: Comparison, part: Part) -> DataFrame:
 
 
 def _sums_agree(comparison: Comparison, found: _Found, marked: bool = True) -> bool:
-    """Tell whether there are as many entries as there should be, with the same sums of hashes.
+    """Return whether there are as many entries as there should be, with the same sums of hashes.
 
     Counts rows, entries, those of file groups that are gone, and those in another shard than their own. One scan.
 

@@ -19,6 +19,7 @@ from typing import Any
 import sqlglot
 from sqlglot import exp
 
+from spark_apps.indexes.limits import MAX_EXPRESSION_CHARACTERS
 from spark_apps.layout.types import parse_type
 from spark_apps.storage.names import quote
 from spark_apps.workload.shapes import UNPREPARED
@@ -28,9 +29,6 @@ UNREADABLE = (sqlglot.errors.SqlglotError, *UNPREPARED)
 
 _PLAIN_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
 _NUMBER = re.compile(r"\d{1,18}(\.\d{1,18})?", re.ASCII)
-_MOST_CHARACTERS = 4_096
-"""A log names nothing that is longer."""
-
 _FUNCTIONS: dict[type[exp.Expr], tuple[str, tuple[str, ...]]] = {
     exp.Lower: ("lower", ("this",)),
     exp.Upper: ("upper", ("this",)),
@@ -96,8 +94,8 @@ def parse(sql: str, types: Mapping[str, str], case_sensitive: bool = False) -> E
     :param types: the table's columns and their Spark types.
     :raises NotIndexable: if it is none, or not one that an index can hold.
     """
-    if len(sql) > _MOST_CHARACTERS:
-        raise NotIndexable(f"an expression of {len(sql):,} characters is longer than {_MOST_CHARACTERS:,}")
+    if len(sql) > MAX_EXPRESSION_CHARACTERS:
+        raise NotIndexable(f"an expression of {len(sql):,} characters is longer than {MAX_EXPRESSION_CHARACTERS:,}")
     try:
         nodes = [node for node in sqlglot.parse(sql, dialect="spark") if node is not None]
     except (*UNREADABLE, RecursionError) as error:
@@ -105,8 +103,8 @@ def parse(sql: str, types: Mapping[str, str], case_sensitive: bool = False) -> E
     if len(nodes) != 1 or "--" in sql or "/*" in sql:
         raise NotIndexable(f"{sql!r} is not one expression")
     expression = expression_of(nodes[0], finder(types, case_sensitive), types, case_sensitive)
-    if len(expression.shown) > _MOST_CHARACTERS:
-        raise NotIndexable(f"as it is kept, it has more than {_MOST_CHARACTERS:,} characters")
+    if len(expression.shown) > MAX_EXPRESSION_CHARACTERS:
+        raise NotIndexable(f"as it is kept, it has more than {MAX_EXPRESSION_CHARACTERS:,} characters")
     return expression
 
 
@@ -161,35 +159,35 @@ class _Writer:
         if type(node) in _FUNCTIONS:
             return self._function(node)
         if type(node) in _OPERATORS:
-            _allow(node, "this", "expression")
+            _refuse_arguments_beside(node, "this", "expression")
             (left, left_shown), (right, right_shown) = self.write(node.this), self.write(node.expression)
             sign = _OPERATORS[type(node)]
             return f"({left} {sign} {right})", f"({left_shown} {sign} {right_shown})"
         match node:
             case exp.Neg():
-                _allow(node, "this")
+                _refuse_arguments_beside(node, "this")
                 text, shown = self.write(node.this)
                 return f"(- {text})", f"(- {shown})"
             case exp.Cast():  # "safe" marks Spark's try_cast
-                _allow(node, "this", "to", "_type")
+                _refuse_arguments_beside(node, "this", "to", "_type")
                 plain = not node.to.expressions and not node.to.args.get("collate")
                 return self._cast(node.this, _CASTS.get(node.to.this) if plain else None, node)
             case exp.TsOrDsToDate():
-                _allow(node, "this", "safe")
+                _refuse_arguments_beside(node, "this", "safe")
                 return self._cast(node.this, "date", node)
             case exp.Coalesce():
-                _allow(node, "this", "expressions")
-                return _called("coalesce", [self.write(part) for part in (node.this, *node.expressions)])
+                _refuse_arguments_beside(node, "this", "expressions")
+                return _call("coalesce", [self.write(part) for part in (node.this, *node.expressions)])
         raise NotIndexable(_refusal(node))
 
     def _function(self, node: exp.Expr) -> tuple[str, str]:
         name, names = _FUNCTIONS[type(node)]
-        _allow(node, *names)
+        _refuse_arguments_beside(node, *names)
         values = [value for each in names if (value := node.args.get(each)) is not None]
         if isinstance(node, _OF_DATES) and isinstance(values[0], exp.TsOrDsToDate) and not values[0].args.get("safe"):
-            _allow(values[0], "this")  # which the library puts in
+            _refuse_arguments_beside(values[0], "this")  # which the library puts in
             values = [values[0].this]
-        return _called(name, [self.write(value) for value in values])
+        return _call(name, [self.write(value) for value in values])
 
     def _cast(self, value: exp.Expr, kind: str | None, node: exp.Expr) -> tuple[str, str]:
         if kind is None:
@@ -211,7 +209,7 @@ class _Writer:
         if not self._case_sensitive and "map<" not in self._types[names[0]]:
             rest = [name.lower() for name in rest]
         path = [names[0], *rest]
-        return ".".join(map(quote, path)), ".".join(map(_named, path))
+        return ".".join(map(quote, path)), ".".join(map(_spelled, path))
 
     def _number(self, node: exp.Literal) -> tuple[str, str]:
         if node.is_string or not _NUMBER.fullmatch(node.this):
@@ -219,12 +217,12 @@ class _Writer:
         return node.this, node.this
 
 
-def _called(name: str, arguments: Sequence[tuple[str, str]]) -> tuple[str, str]:
+def _call(name: str, arguments: Sequence[tuple[str, str]]) -> tuple[str, str]:
     texts, shown = zip(*arguments, strict=True)
     return f"{name}({', '.join(texts)})", f"{name}({', '.join(shown)})"
 
 
-def _allow(node: exp.Expr, *names: str) -> None:
+def _refuse_arguments_beside(node: exp.Expr, *names: str) -> None:
     """Refuse a node that says more than what is written of it."""
     more = sorted(name for name, value in node.args.items() if value and name not in names)
     more += ["safe"] if isinstance(node, exp.Cast) and node.args.get("safe") else []
@@ -257,7 +255,7 @@ def _refusal(node: exp.Expr) -> str:
 
 
 @cache
-def _named(name: str) -> str:
+def _spelled(name: str) -> str:
     """Return a name as people write it, quoted where it has to be."""
     if not _PLAIN_NAME.fullmatch(name):
         return quote(name)

@@ -175,7 +175,7 @@ class FileKind(IndexHandler):
             return IndexPlan(name, mode, (), 0, 0, "a quick refresh reads and writes no entries")
         live = self.coverable(context.snapshot)
         covered = frozenset[int]() if mode == "full" else covered_by(context).lineages
-        new = [file for file in live if file.lineage not in covered and _within(file, partitions)]
+        new = [file for file in live if file.lineage not in covered and _is_within(file, partitions)]
         gone = covered - {file.lineage for file in live}
         reason = f"{len(new)} of {len(live)} files are not covered"
         if gone:
@@ -185,7 +185,7 @@ class FileKind(IndexHandler):
         return IndexPlan(name, mode, groups, len(new), sum(file.bytes for file in new), reason)
 
     def build(self, context: IndexContext) -> IndexWork:
-        return self._anew(context, anew=False)
+        return self._index_all_files(context, anew=False)
 
     def maintain(self, context: IndexContext, changes: Changes) -> IndexWork:
         return IndexWork()
@@ -200,15 +200,15 @@ class FileKind(IndexHandler):
         if mode == "quick":
             return IndexWork(metrics={"lagging_groups": len(lag)})
         if mode == "full" and partitions is None:
-            return self._anew(context, anew=True)
+            return self._index_all_files(context, anew=True)
         return self._catch_up(context, partitions, again=mode == "full")
 
-    def _anew(self, context: IndexContext, *, anew: bool) -> IndexWork:
+    def _index_all_files(self, context: IndexContext, *, anew: bool) -> IndexWork:
         """Stage what the index keeps of all data files, in place of what it has; one commit swaps them."""
         files, old = self.coverable(context.snapshot), own_files(context) if anew else []
         context = changed(context, definition=self.redefined(context, files, anew))
         actions, metrics = self.indexed(context, files)
-        return self._work(context, [*_removed(old), *_changed_definition(context), *actions], metrics)
+        return self._work(context, [*_removals(old), *_changed_definition(context), *actions], metrics)
 
     def _catch_up(self, context: IndexContext, partitions: Sequence[str] | None, *, again: bool) -> IndexWork:
         """Stage what the index keeps of files that are new, and take out what is void.
@@ -216,7 +216,7 @@ class FileKind(IndexHandler):
         :param again: whether files that are covered are read again, in these partitions.
         """
         known, live = covered_by(context), {file.lineage: file for file in self.coverable(context.snapshot)}
-        mine = {lineage for lineage, file in live.items() if _within(file, partitions)}
+        mine = {lineage for lineage, file in live.items() if _is_within(file, partitions)}
         out = self.void(known, live.keys()) | (mine & known.lineages if again else frozenset())
         new = [
             file
@@ -232,10 +232,10 @@ class FileKind(IndexHandler):
         kept_folder = changed(context, directory=f"{context.directory}/kept")
         rest = self.without(kept_folder, out) if out or definition else None
         if rest is None and out:
-            return self._anew(context, anew=True)
+            return self._index_all_files(context, anew=True)
         actions, metrics = self.indexed(context, new, partitions)
         if rest is not None:
-            actions += self._swapped(kept_folder, rest)
+            actions += self._swap(kept_folder, rest)
         return self._work(context, [*definition, *actions], {**metrics, "removed_files": len(out)})
 
     def indexed(
@@ -255,7 +255,7 @@ class FileKind(IndexHandler):
             covers = Coverage.single(stage_id(context.directory), context.definition.columns, None, files)
         return [*staged.files, *_carrier(context, covers, staged.extra), cover], {"files": len(files), **staged.metrics}
 
-    def _swapped(self, context: IndexContext, rest: Entries, *, into_one: bool = False) -> list[AnyAction]:
+    def _swap(self, context: IndexContext, rest: Entries, *, into_one: bool = False) -> list[AnyAction]:
         """Return the actions that put files in place of others, and a carrier in place of those that say otherwise.
 
         :param into_one: whether several carriers become one in any case.
@@ -265,7 +265,7 @@ class FileKind(IndexHandler):
         if covers.parts != Coverage.of(old).parts or (into_one and len(old) > 1):
             removed += old
             added += _carrier(context, covers, rest.extra)
-        return [*_removed(removed), *added]
+        return [*_removals(removed), *added]
 
     # --- Compaction ---------------------------------------------------------------------------------------------------
 
@@ -281,7 +281,7 @@ class FileKind(IndexHandler):
             "bytes_after": sum(action.bytes for action in merged.files),
             "rows": sum(action.rows for action in merged.files), **merged.metrics,
         }  # fmt: skip
-        return self._work(context, self._swapped(context, merged, into_one=True), metrics)
+        return self._work(context, self._swap(context, merged, into_one=True), metrics)
 
     def _work(self, context: IndexContext, actions: Sequence[AnyAction], metrics: Mapping[str, Any]) -> IndexWork:
         rewrites = any(isinstance(action, RemoveFile) for action in actions)
@@ -353,11 +353,11 @@ def covered_by(context: IndexContext) -> Coverage:
     return Coverage.of(own_files(context))
 
 
-def _within(file: DataFile, partitions: Collection[str] | None) -> bool:
+def _is_within(file: DataFile, partitions: Collection[str] | None) -> bool:
     return partitions is None or file.partition in partitions
 
 
-def _removed(files: Sequence[DataFile]) -> list[AnyAction]:
+def _removals(files: Sequence[DataFile]) -> list[AnyAction]:
     return [RemoveFile(file.tree, file.path) for file in files]
 
 

@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol
 from msgspec.structs import replace
 
 from spark_apps.engine.spark_utils import cores
+from spark_apps.indexes.limits import MAX_SAMPLED_FILES, MAX_TIMED_BYTES
 from spark_apps.mergetree.blocks import BlockFile, access_options, open_blocks, read_footers
 from spark_apps.mergetree.schema import column_share
 from spark_apps.mergetree.tree import Snapshot, Tree
@@ -291,7 +292,7 @@ class IndexPlan(Printed):
 
 @dataclass(frozen=True)
 class Extremes:
-    """How many values a column has in one data file, and the lowest and highest of them, as an index has them.
+    """The number of values of a column in one data file, and the lowest and highest of them, as an index has them.
 
     :param filled: rows that have a value.
     :param low: no value is less. :param high: no value is more. Of other types than the column's where an end is not
@@ -691,7 +692,7 @@ class IndexHandler(ABC):
         entries otherwise implements :meth:`verify` instead.
 
         :param reader: reads both as Arrow tables if there is no Spark session.
-        :returns: ``None`` if the kind does not tell, or only in Spark.
+        :returns: ``None`` if the kind is not compared, or only in Spark.
         """
         return None
 
@@ -717,8 +718,8 @@ class IndexHandler(ABC):
     def drop(self, context: IndexContext) -> None:
         """Remove what the index keeps outside of the table; its own files the framework removes.
 
-        Called once the drop of the index, or of its table, is committed: whatever fails here, the index is gone. Called
-        again when that is tried again, so that what is not there any more is no error.
+        Called once the drop of the index, or of its table, is committed: whatever fails, the index is gone. Called
+        again when that is tried again, so that what does not exist any more is no error.
 
         :param context: the table as it was before; without a directory to stage files in.
         """
@@ -727,12 +728,6 @@ class IndexHandler(ABC):
 
 # --- Estimates of a build ---------------------------------------------------------------------------------------------
 
-
-_SAMPLED_FILES = 8
-"""So many files are sampled."""
-
-_MAX_TIMED_BYTES = 16 * 1024 * 1024
-"""Of a row group larger than this nothing is read to time it."""
 
 # Set by builds of a record and a secondary index over 1,000,000 rows, 5.1 and 6.2 s on two cores that had other work.
 _START_SECONDS = 2.0
@@ -813,9 +808,9 @@ def estimate(
 
 
 def _footers(snapshot: Snapshot, files: Sequence[DataFile]) -> list[BlockFile]:
-    step = max(1, len(files) // _SAMPLED_FILES)
+    step = max(1, len(files) // MAX_SAMPLED_FILES)
     try:
-        return read_footers(snapshot, files[::step][:_SAMPLED_FILES])
+        return read_footers(snapshot, files[::step][:MAX_SAMPLED_FILES])
     except StorageError as error:
         logger.warning("Footers could not be read for an estimate: %s", error)
         return []  # the build itself will raise what is wrong, if it matters
@@ -842,7 +837,7 @@ def _bytes_per_second(snapshot: Snapshot, footers: Sequence[BlockFile], names: S
     """Return the bytes of these columns that one core reads in a second, timed on one row group."""
     for footer in footers:
         stored = [name for name in names if footer.format == "parquet" and footer.held(name) is not None]
-        if not stored or not footer.blocks or not 0 < footer.bytes(stored, [0]) <= _MAX_TIMED_BYTES:
+        if not stored or not footer.blocks or not 0 < footer.bytes(stored, [0]) <= MAX_TIMED_BYTES:
             continue
         start = time.perf_counter()
         try:

@@ -80,13 +80,13 @@ def held_by(table: TableDefinition, definition: IndexDefinition) -> tuple[str, .
     """Return the columns that an index may hold values of."""
     handler = available(definition.kind)
     named = (*definition.columns, *definition.included)
-    return named if handler is None else _told(handler.holds, table, definition, definition.included)
+    return named if handler is None else _columns_of(handler.holds, table, definition, definition.included)
 
 
 def asked_by(table: TableDefinition, definition: IndexDefinition) -> tuple[str, ...]:
     """Return the columns of whose values a predicate must speak for an index to be of use."""
     handler = available(definition.kind)
-    return definition.columns if handler is None else _told(handler.asked_by, table, definition)
+    return definition.columns if handler is None else _columns_of(handler.asked_by, table, definition)
 
 
 def columns_gone(table: TableDefinition, definition: IndexDefinition) -> tuple[str, ...]:
@@ -119,7 +119,7 @@ def check_columns(table: TableDefinition, definition: IndexDefinition) -> None:
 _Columns = Callable[[TableDefinition, IndexDefinition], tuple[str, ...]]
 
 
-def _told(
+def _columns_of(
     columns: _Columns, table: TableDefinition, definition: IndexDefinition, more: Sequence[str] = ()
 ) -> tuple[str, ...]:
     """Return the columns that a handler gives; of a definition that does not fit the table, those that it names."""

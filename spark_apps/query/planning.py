@@ -29,7 +29,7 @@ from spark_apps.indexes.handler import (
     Key,
     PredicateProbe,
 )
-from spark_apps.indexes.keyed.lookup import MAX_DRIVER_KEYS, MAX_RETURNED_KEYS
+from spark_apps.indexes.limits import MAX_DRIVER_KEYS, MAX_RETURNED_KEYS
 from spark_apps.indexes.ranges import Range, range_of
 from spark_apps.indexes.registry import asked_by, available, columns_gone
 from spark_apps.layout.hashing import is_known

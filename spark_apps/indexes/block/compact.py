@@ -44,6 +44,16 @@ from spark_apps.indexes.handler import (
     PredicateProbe,
 )
 from spark_apps.indexes.keyed.lookup import naming_damage
+from spark_apps.indexes.limits import (
+    DEFAULT_MAX_VALUES,
+    ENTRY_FILE_THREADS,
+    ENTRY_ROW_GROUP_BYTES,
+    MAX_LISTED,
+    MAX_LOOKUP_ROWS,
+    MAX_SHARE_OF_BLOCKS,
+    ROWS_PER_ENTRY_FILE,
+    SMALL_ENTRY_FILE_BYTES,
+)
 from spark_apps.indexes.lineage import Coverage, carriers, entry_files
 from spark_apps.indexes.ranges import (
     NOTHING,
@@ -86,13 +96,6 @@ BLOCKS = "__index_blocks"
 ROWS = "__index_rows"
 """Column with the number of rows in the block that have the values."""
 
-_ROW_GROUP_BYTES = 1024 * 1024
-_ROWS_PER_FILE = 50_000_000
-_THREADS = 16
-_MAX_LISTED = 1000
-_MAX_ROWS = 4_000_000
-"""So many entries, in row groups that can match, are read on the driver at most."""
-
 
 def entry_tree(table: TableDefinition, definition: IndexDefinition) -> Tree:
     """Return the entries as a tree that readers and writers know; its files are never merged."""
@@ -108,7 +111,7 @@ def entry_tree(table: TableDefinition, definition: IndexDefinition) -> Tree:
         key=(*indexed, LINEAGE, BLOCK),
         hash_fields=(),
         partition_by=partition_by,
-        row_group_bytes=_ROW_GROUP_BYTES,
+        row_group_bytes=ENTRY_ROW_GROUP_BYTES,
     )
 
 
@@ -176,7 +179,7 @@ def stage_entries(
     :param rows: of the table, about; decides on the number of files.
     """
     snapshot = context.snapshot
-    pieces = max(1, -(-rows // _ROWS_PER_FILE))
+    pieces = max(1, -(-rows // ROWS_PER_ENTRY_FILE))
     group = F.pmod(F.xxhash64(LINEAGE), F.lit(pieces)).cast("string")
     added = stage_rows(
         snapshot.store,
@@ -202,7 +205,7 @@ def _check_rows(
     row_counts = [footer_rows.get(file.lineage, file.rows) for file in files]
     if UNKNOWN_ROWS in row_counts:
         return
-    with ThreadPoolExecutor(_THREADS) as pool:
+    with ThreadPoolExecutor(ENTRY_FILE_THREADS) as pool:
         entry_rows = sum(pool.map(lambda action: _sum_column(context, DataFile.of(action, 0), ROWS), staged))
     if entry_rows != sum(row_counts):
         raise VerificationFailed(
@@ -223,7 +226,7 @@ def _sum_column(context: IndexContext, file: DataFile, name: str) -> int:
 
 def entries_of_files(snapshot: Snapshot, entries: DataFrame, lineages: Collection[int]) -> DataFrame:
     """Return the entries of some data files."""
-    if len(lineages) <= _MAX_LISTED:
+    if len(lineages) <= MAX_LISTED:
         return entries.where(F.col(LINEAGE).isin(*sorted(lineages)))
     lineage_rows = inline(snapshot.spark, [(lineage,) for lineage in sorted(lineages)], "__index_l bigint")
     return entries.join(F.broadcast(lineage_rows), F.col(LINEAGE) == F.col("__index_l"), "left_semi")
@@ -301,11 +304,11 @@ def find_blocks(
     :raises StorageError: if a file is missing or damaged.
     """
     lookup = _Lookup(context, probe, max_values, compared)
-    with ThreadPoolExecutor(_THREADS) as pool:
+    with ThreadPoolExecutor(ENTRY_FILE_THREADS) as pool:
         readers = list(pool.map(lambda file: BlockEntryFile(context.snapshot, file), files))
     selected = [(reader, lookup.row_groups(reader)) for reader in readers]
     rows = sum(reader.rows_of(numbers) for reader, numbers in selected)
-    if rows > _MAX_ROWS:
+    if rows > MAX_LOOKUP_ROWS:
         return CannotPrune(f"{rows:,} entries would have to be looked at", "too_many_values")
     blocks = MatchingBlocks(files=len(files))
     for reader, numbers in selected:
@@ -335,7 +338,7 @@ class _Lookup:
 
     def _possible_values(self, name: str) -> list[Any] | None:
         """Return the few values that a column can have, if the predicate bounds them."""
-        keys = self._probe.keys([self._keys[name]], _MAX_LISTED)
+        keys = self._probe.keys([self._keys[name]], MAX_LISTED)
         return None if isinstance(keys, CannotPrune) else [key[0] for key in keys]
 
     def row_groups(self, reader: BlockEntryFile) -> list[int]:
@@ -467,14 +470,10 @@ def _of_lineages(entries: Any, lineages: Collection[int]) -> Any:
 
 
 MAX_VALUES = "most_values"
-"""Property: so many distinct values are put to a predicate at most; above it the index is not used."""
+"""Property: the most distinct values that are compared with a predicate; with more, the index is not used."""
 
 COVERED_BLOCKS = "blocks"
 """In :attr:`AddFile.extra` of a carrier: how many blocks its files have."""
-
-_DEFAULT_MAX_VALUES = 200_000
-_SMALL_BYTES = 64 * 1024 * 1024
-_MAX_SHARE_OF_BLOCKS = 0.9
 
 
 class CompactHandler(FileKind):
@@ -538,7 +537,7 @@ class CompactHandler(FileKind):
         files, dead = own_files(context), bool(gone) and mode == "full"
         by_partition: dict[str, list[DataFile]] = {}
         for file in entry_files(files):
-            if mode == "full" or file.bytes < _SMALL_BYTES:
+            if mode == "full" or file.bytes < SMALL_ENTRY_FILE_BYTES:
                 by_partition.setdefault(file.partition, []).append(file)
         merged = [file for some in by_partition.values() if len(some) > 1 or dead for file in some]
         if not merged:
@@ -584,7 +583,7 @@ class CompactHandler(FileKind):
         if isinstance(matching, CannotPrune):
             return matching
         remaining, total = sum(len(matching.blocks.get(lineage, ())) for lineage in covered), _blocks(files)
-        if total and remaining >= _MAX_SHARE_OF_BLOCKS * total:
+        if total and remaining >= MAX_SHARE_OF_BLOCKS * total:
             return CannotPrune(f"it leaves {remaining:,} of {total:,} blocks, (nearly) all of them", "no_gain")
 
         def left(file: DataFile) -> Blocks | bool | None:
@@ -637,7 +636,7 @@ def _properties(given: Mapping[str, str]) -> dict[str, str]:
             f"The index property {unknown[0]!r} is not one of kind 'compact'.",
             hint=f"Known is {MAX_VALUES!r}; notes of your own have a point in their name, as 'team.owner'.",
         )
-    max_values = given.get(MAX_VALUES, str(_DEFAULT_MAX_VALUES))
+    max_values = given.get(MAX_VALUES, str(DEFAULT_MAX_VALUES))
     if not max_values.isdecimal() or int(max_values) < 1:
         raise InvalidInput(f"The index property {MAX_VALUES!r} is {max_values!r}.", hint="Give a number above 0.")
     return {**given, MAX_VALUES: max_values}

@@ -55,6 +55,7 @@ from spark_apps.indexes.handler import (
     estimated_rows,
 )
 from spark_apps.indexes.included_columns import IncludedColumns, intersect_names
+from spark_apps.indexes.limits import BOUNDS_SAMPLE_ROWS
 from spark_apps.indexes.lineage import (
     LINEAGE,
     Coverage,
@@ -90,9 +91,6 @@ if TYPE_CHECKING:
 _COUNTED_FORMATS = ("parquet", "orc")
 """Formats of sources whose files state how many rows Spark makes of them."""
 
-_SAMPLE_SIZE = 20_000
-"""From about so many values the bounds of ranges are taken: of 100 buckets each is right within a fifth, mostly."""
-
 
 def _with_bounds(context: IndexContext, definition: IndexDefinition, files: Sequence[DataFile]) -> IndexDefinition:
     """Return a definition with bounds that deal rows of some files in like numbers, where entries are laid by ranges.
@@ -104,7 +102,7 @@ def _with_bounds(context: IndexContext, definition: IndexDefinition, files: Sequ
     name, values = indexed_columns(context.table, definition)[0], list[Any]()
     column_type = parse_type(column_types(fields_in(context.table, definition))[name])
     if files:
-        part = _SAMPLE_SIZE / max(sum(map(estimated_rows, files)), 1)
+        part = BOUNDS_SAMPLE_ROWS / max(sum(map(estimated_rows, files)), 1)
         sample = rows_of(context, files, [name]).select(column(name)).sample(min(1.0, part), seed=1)
         if column_type.kind in ("date", "timestamp", "timestamp_ntz"):
             # Python knows the years from 1 to 9999 only, in any time zone one less.

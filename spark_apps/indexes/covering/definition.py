@@ -289,7 +289,8 @@ def merged_schema(definition: IndexDefinition, fields: Sequence[T.StructField]) 
 
 def with_schema(table: TableDefinition, definition: IndexDefinition, *, anew: bool) -> IndexDefinition:
     """Return the definition once entries with the columns held now are written, beside the old ones or ``anew``."""
-    fields = _fields(struct_type(fields_in(table, definition)), held_columns(table, definition))
+    schema = struct_type(fields_in(table, definition))
+    fields = [T.StructField(name, schema[name].dataType, True) for name in held_columns(table, definition)]
     base = replace(definition, properties={**definition.properties, SCHEMA: ""}) if anew else definition
     return replace(definition, properties={**definition.properties, SCHEMA: schema_ddl(merged_schema(base, fields))})
 
@@ -297,10 +298,6 @@ def with_schema(table: TableDefinition, definition: IndexDefinition, *, anew: bo
 def schema_ddl(schema: T.StructType) -> str:
     """Return a schema as DDL."""
     return ", ".join(f"{quote(field.name)} {field.dataType.simpleString()}" for field in schema.fields)
-
-
-def _fields(schema: T.StructType, names: Sequence[str]) -> list[T.StructField]:
-    return [T.StructField(name, schema[name].dataType, True) for name in names]
 
 
 # --- Change of columns ------------------------------------------------------------------------------------------------

@@ -35,6 +35,7 @@ from spark_apps.indexes.covering.definition import (
 from spark_apps.indexes.handler import IndexContext
 from spark_apps.indexes.included_columns import intersect_names
 from spark_apps.indexes.keyed.lookup import buckets_of_keys, damaged_file_error
+from spark_apps.indexes.limits import MAX_LISTED
 from spark_apps.indexes.lineage import LINEAGE, Coverage, entry_files, indexable
 from spark_apps.layout.hashing import on_driver
 from spark_apps.mergetree.buckets import bucket_column, single_target
@@ -51,9 +52,6 @@ from spark_apps.timeline.model import COVERS, AddFile, Field
 
 _COLUMNS = "columns"
 _STAGES = "stages"
-
-_MAX_LISTED = 1000
-"""Up to so many lineages are a list in the filter, more a broadcast join."""
 
 
 class _Held(msgspec.Struct, frozen=True):
@@ -266,7 +264,7 @@ def _column_or_null(name: str, existing: Sequence[str], types: T.StructType) -> 
 
 def _filter_lineages(rows: DataFrame, only: Collection[int] | None, without: Collection[int]) -> DataFrame:
     lineages = sorted(without if only is None else only)
-    if len(lineages) <= _MAX_LISTED:
+    if len(lineages) <= MAX_LISTED:
         condition = f"{quote(LINEAGE)} IN ({', '.join(map(str, lineages)) or 'NULL'})"
         return rows.where(f"NOT {condition}" if only is None else condition)
     lineage_rows = inline(rows.sparkSession, [(lineage,) for lineage in lineages], "__index_l bigint")

@@ -27,6 +27,7 @@ from spark_apps.indexes.covering.index_files import (
 )
 from spark_apps.indexes.handler import Buckets, CannotPrune, CoveringScan, EntryFiles, IndexContext, PredicateProbe
 from spark_apps.indexes.included_columns import intersect_names
+from spark_apps.indexes.limits import MAX_COVERING_KEYS, MAX_REMEMBERED_RANGES
 from spark_apps.indexes.lineage import LINEAGE, Coverage, entry_files
 from spark_apps.indexes.ranges import Range, has_nan_on_top, range_of
 from spark_apps.layout.hashing import bucket_id
@@ -40,8 +41,6 @@ from spark_apps.timeline.model import DATA_TREE
 
 _MAX_HALVINGS = 7
 """How finely a range is divided: to a hundredth of it."""
-
-_MAX_REMEMBERED = 20_000
 
 
 RowGroupRanges = tuple[Mapping[str, Range], ...]
@@ -68,7 +67,7 @@ def row_group_ranges(
         for footer in footers:
             note_column_bytes(snapshot, footer)
         cached_ranges.update({key: ranges_of(footer, indexed) for key, footer in zip(uncached, footers, strict=True)})
-        if len(_RANGES) > _MAX_REMEMBERED:
+        if len(_RANGES) > MAX_REMEMBERED_RANGES:
             _RANGES.clear()
         _RANGES.update({key: cached_ranges[key] for key in uncached})
     return [cached_ranges[key] for key in keys]
@@ -167,9 +166,6 @@ def _number(text: str) -> int:
 
 
 # --- Answers from a covering index ------------------------------------------------------------------------------------
-
-
-_MAX_KEYS = 10_000
 
 
 def substitute(
@@ -328,7 +324,7 @@ def _in_matching_buckets(
     definition = context.definition
     if probe is None or len(indexed) < len(definition.columns):
         return files
-    keys = probe.keys([one.key for one in indexed], _MAX_KEYS)
+    keys = probe.keys([one.key for one in indexed], MAX_COVERING_KEYS)
     if isinstance(keys, CannotPrune):
         return files
     known = column_types(fields_in(context.table, definition))

@@ -51,6 +51,14 @@ from spark_apps.indexes.keyed.lookup import (
     with_group_marks,
     with_partition_path,
 )
+from spark_apps.indexes.limits import (
+    ENTRY_ROW_GROUP_BYTES,
+    MAX_SHARDS,
+    MIN_ROWS_TO_SAMPLE,
+    MIN_SAMPLED_GROUPS,
+    ROWS_PER_SAMPLE_STEP,
+    ROWS_PER_SHARD,
+)
 from spark_apps.layout.hashing import check_bucket_count, check_hash_types
 from spark_apps.mergetree.buckets import GROUP, assign_file_groups, bucket_column, single_target
 from spark_apps.mergetree.integrity import count_duplicates, is_exactly_comparable
@@ -76,9 +84,6 @@ from spark_apps.timeline.model import (
     WriteMode,
     shard_scope,
 )
-
-ROWS_PER_SHARD = 1_000_000
-_MAX_SHARDS = 256
 
 GROUP_COLUMNS = (PARTITION, GROUP_ID)
 """Columns of entries with the partition and group of a row; the group only where no hash of the key gives it."""
@@ -113,7 +118,7 @@ def count_live_rows(snapshot: Snapshot, tree: Tree, groups: FileGroups | None = 
 
 def default_shards(rows: int) -> int:
     """Return how many shards an index gets over this number of rows."""
-    return max(1, min(_MAX_SHARDS, -(-rows // ROWS_PER_SHARD)))
+    return max(1, min(MAX_SHARDS, -(-rows // ROWS_PER_SHARD)))
 
 
 def appended_files(snapshot: Snapshot, lag: Mapping[GroupKey, int | None]) -> dict[GroupKey, list[DataFile]] | None:
@@ -160,12 +165,6 @@ def split_lagging(
 # --- Skew -------------------------------------------------------------------------------------------------------------
 
 
-_MIN_ROWS_TO_SAMPLE = 4_000_000
-"""Fewer entries are written in the time that looking takes."""
-_ROWS_PER_SAMPLE_STEP = 1_000_000
-_MIN_SAMPLED_GROUPS = 4
-
-
 def shard_parts(groups: FileGroups, shards: int) -> dict[GroupKey, int]:
     """Return the shards of an index to split when they are written again, and into how many parts."""
     return _parts(
@@ -179,10 +178,10 @@ def sampled_shard_parts(
     """Return the shards to split of those that the entries of file groups will be in, by a sample of the groups."""
     sizes = {group: sum(max(file.rows, 0) for file in files) for group, files in groups.items()}
     rows = sum(sizes.values())
-    if rows < _MIN_ROWS_TO_SAMPLE or set(tree.key) <= set(tree.hash_fields):
+    if rows < MIN_ROWS_TO_SAMPLE or set(tree.key) <= set(tree.hash_fields):
         return {}
     # In order they are those of a partition, then of the next.
-    step = max(1, min(rows // _ROWS_PER_SAMPLE_STEP, len(groups) // _MIN_SAMPLED_GROUPS))
+    step = max(1, min(rows // ROWS_PER_SAMPLE_STEP, len(groups) // MIN_SAMPLED_GROUPS))
     sample = dict(list(groups.items())[::step])
     scale = rows / max(sum(sizes[group] for group in sample), 1)
     counts = (
@@ -199,7 +198,6 @@ def _parts(sizes: Mapping[GroupKey, float], shards: int) -> dict[GroupKey, int]:
 # --- Indexes of entries by key ----------------------------------------------------------------------------------------
 
 
-ROW_GROUP_BYTES = 1024 * 1024
 _MARK = "__index_mark"
 
 
@@ -321,7 +319,7 @@ class EntryHandler(IndexHandler):
             hash_fields=self.lookup_columns(table, definition),
             hash_function=definition.hash_function,
             unique=table.record_key if len(table.record_key) == 1 else (),
-            row_group_bytes=ROW_GROUP_BYTES,
+            row_group_bytes=ENTRY_ROW_GROUP_BYTES,
             stored_names=stored,
         )
 

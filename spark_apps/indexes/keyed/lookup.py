@@ -31,6 +31,16 @@ from spark_apps.indexes.keyed.matching import (
     kinds_of,
     normalize_column,
 )
+from spark_apps.indexes.limits import (
+    LOOKUP_THREADS,
+    MAX_DRIVER_KEYS,
+    MAX_GROUPS_AT_ONCE,
+    MAX_LOOKUP_ENTRIES,
+    MAX_LOOKUP_ROWS,
+    MAX_RETURNED_KEYS,
+    MIN_ROWS_PER_KEY,
+    MIN_THREADED_ROWS,
+)
 from spark_apps.indexes.ranges import Range, range_of
 from spark_apps.layout.hashing import DEFAULT_HASH, bucket_id, buckets_of_columns, is_known, on_driver
 from spark_apps.layout.partitions import parse_partition_path
@@ -50,9 +60,6 @@ from spark_apps.storage.parquet.listed import OpenedFile, ParquetFiles
 from spark_apps.storage.parquet.pages import NotPlain, Page
 from spark_apps.timeline.files import DataFile, GroupKey
 
-# With more keys than one to so many rows hardly a page can be left out. Arrow then reads columns as a whole, and other
-# threads run meanwhile: pages, one at a time in Python, would wait for each other.
-_ROWS_PER_KEY = 1_000
 # Few values over and over, which are kept as numbers until the rows are known.
 _REPEATED = (PARTITION, GROUP_ID)
 _LOCK = threading.Lock()
@@ -138,7 +145,7 @@ class _Reading:
     def _matching_rows(self, names: Sequence[str]) -> Any:
         if self._matcher.sortable:
             [name] = self._matcher.names
-            many = len(self._matcher) * _ROWS_PER_KEY >= sum(self._footer.rows)
+            many = len(self._matcher) * MIN_ROWS_PER_KEY >= sum(self._footer.rows)
             if many and not self._is_uncompressed(name):
                 self._read(names)
                 column = self._arrow[name]
@@ -240,16 +247,6 @@ def damaged_file_error(path: str, error: Exception) -> StorageError:
 # --- Lookup of keys ---------------------------------------------------------------------------------------------------
 
 
-MAX_ROWS = 4_000_000
-"""So many rows, in row groups that can hold the keys, are read on the driver at most."""
-
-_MAX_ENTRIES = 100_000
-"""So many entries become Python objects at most: by then Spark has them too."""
-
-_THREADED_ROWS = 200_000
-# Row groups are read by so many at most, which bounds the memory that a thread needs.
-_MAX_GROUPS = 16
-_THREADS = 8
 # Below this numpy's many small steps take longer than a call for each key.
 _MAX_HASHED_SINGLY = 64
 
@@ -300,7 +297,7 @@ def lookup(snapshot: Snapshot, tree: Tree, keys: Collection[Key], shards: int) -
     :raises TooManyEntries: if they are more than the driver should read.
     :raises StorageError: if a file is missing or damaged.
     """
-    result = lookup_table(snapshot, tree, keys_to_arrow(tree, keys), shards, MAX_ROWS, _MAX_ENTRIES)
+    result = lookup_table(snapshot, tree, keys_to_arrow(tree, keys), shards, MAX_LOOKUP_ROWS, MAX_LOOKUP_ENTRIES)
     try:
         key = keys_from_arrow(result.table, tree, tree.key)
     except (OverflowError, ValueError) as error:
@@ -355,7 +352,7 @@ class _Shard:
         """Return files with some of their row groups, each a thread's work for a while."""
         jobs = []
         for file in self.files:
-            step = max(1, min(_MAX_GROUPS, -(-len(file.groups) // (4 * threads))))
+            step = max(1, min(MAX_GROUPS_AT_ONCE, -(-len(file.groups) // (4 * threads))))
             jobs += [(file, file.groups[n : n + step]) for n in range(0, len(file.groups), step)]
         return jobs
 
@@ -365,7 +362,8 @@ def _read(tree: Tree, shards: Sequence[_Shard], most_entries: int | None) -> lis
 
     :raises TooManyEntries: if they are more than ``most_entries``.
     """
-    threads = min(_THREADS, os.cpu_count() or 1) if sum(shard.rows for shard in shards) >= _THREADED_ROWS else 1
+    rows = sum(shard.rows for shard in shards)
+    threads = min(LOOKUP_THREADS, os.cpu_count() or 1) if rows >= MIN_THREADED_ROWS else 1
     with ExitStack() as stack:
         run: Any = map
         if threads > 1:
@@ -556,16 +554,7 @@ class GroupLocator:
 # --- From keys to file groups -----------------------------------------------------------------------------------------
 
 
-# Measured on local disk with 2 cores, keys at random among 1,000,000 entries, driver against Spark job, medians: 1 key
-# 0.01 s against 0.9, 100 keys 0.2 against 0.7, 1,000 keys 0.15 against 0.7, 10,000 keys 0.23 against 0.8, 100,000 keys
-# 1.2 against 1.8. From there on the driver works for a second alone, and the more so the larger the index.
-MAX_DRIVER_KEYS = 10_000
-"""Up to so many keys are looked up on the driver, more by a Spark job."""
-
-MAX_RETURNED_KEYS = 1000
-"""So many record keys are handed on to readers, which filter by them."""
-
-# In a partition with so many entries per bucket, each bucket will have one: no need to compute which.
+# A partition with this number of entries per bucket has one in each bucket: no need to compute which.
 _ENTRIES_PER_CROWDED_BUCKET = 20
 
 

@@ -26,8 +26,8 @@ SORTED_KINDS = {"string", "binary", "tinyint", "smallint", "int", "bigint", "dat
 _PYTHON_KINDS = {*SORTED_KINDS, "boolean"}
 _MAX_VALUES_TO_COMPARE = 1000
 _WORD_BYTES = 8
-_MOST_ALIKE = 4
-_MOST_TIES = 0.05
+_MAX_ALIKE = 4
+_MAX_TIES = 0.05
 
 
 def kinds_of(tree: Tree, names: Sequence[str]) -> list[ColumnType]:
@@ -325,7 +325,7 @@ def _distinct(values: Any) -> Any:
         order = np.argsort(words)
         words, ordered = words[order], values[order]
         ties = np.flatnonzero(words[1:] == words[:-1])
-        if len(ties) <= _MOST_TIES * len(values):
+        if len(ties) <= _MAX_TIES * len(values):
             tied = np.union1d(ties, ties + 1)
             ordered[tied] = np.sort(ordered[tied])
             again = 1 + ties[ordered[ties] == ordered[ties + 1]]
@@ -350,8 +350,8 @@ def _as_words(values: Any, keys: Any) -> tuple[Any, Any, int] | None:
 
 
 def _most_alike(words: Any) -> int | None:
-    """Return how many of sorted numbers are equal at most; ``None`` if more than :data:`_MOST_ALIKE`."""
-    for alike in range(1, _MOST_ALIKE + 1):
+    """Return how many of sorted numbers are equal at most; ``None`` if more than :data:`_MAX_ALIKE`."""
+    for alike in range(1, _MAX_ALIKE + 1):
         if alike >= len(words) or not (words[alike:] == words[:-alike]).any():
             return alike
     return None

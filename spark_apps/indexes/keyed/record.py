@@ -17,7 +17,6 @@ from spark_apps.engine.pyspark_names import DataFrame, F, Row, T
 from spark_apps.indexes.handler import PARTITION, REPEATED, ChangedRows, Changes, IndexContext, IndexWork
 from spark_apps.indexes.keyed.entries import EntryHandler, count_live_rows, entry_key, group_columns
 from spark_apps.indexes.keyed.lookup import (
-    MAX_ROWS,
     TooManyEntries,
     lookup_table,
     naming_damage,
@@ -25,6 +24,7 @@ from spark_apps.indexes.keyed.lookup import (
     with_partition_path,
 )
 from spark_apps.indexes.keyed.matching import keys_to_arrow, kinds_of, normalize_column
+from spark_apps.indexes.limits import MAX_LOCAL_LOOKUP_ROWS, MAX_LOOKUP_ROWS, MAX_NEW_KEYS
 from spark_apps.indexes.registry import find
 from spark_apps.layout.types import ColumnType, normalize
 from spark_apps.mergetree.integrity import count_duplicates, is_countable
@@ -43,11 +43,6 @@ from spark_apps.timeline.model import AddFile, Commit, IndexDefinition, Scope, T
 logger = logging.getLogger(__name__)
 
 _EXAMPLES = 3
-_MAX_SEARCHED = 25_000_000
-"""Among so many entries on its own disk the driver looks keys up in a fifth of the time that Spark's join takes on as
-many cores; among more, a cluster has more cores."""
-_MAX_NEW = 2_000_000
-"""So many keys to look for fit into a small part of the driver's memory."""
 _MARK = "__index_mark"
 _ROWS = "__index_rows"
 COMPRESSION = "compression"
@@ -156,7 +151,7 @@ class RecordHandler(EntryHandler):
         times = [name for name in tree.key if isinstance(tree.field(name).dataType, T.TimestampType)]
         if not all(is_within_years(keys.column(name)) for name in times):
             return None  # entries of such keys may have been read as others
-        most = _MAX_SEARCHED if is_countable(snapshot.store, tree) else MAX_ROWS
+        most = MAX_LOCAL_LOOKUP_ROWS if is_countable(snapshot.store, tree) else MAX_LOOKUP_ROWS
         try:
             return lookup_table(snapshot, tree, keys, context.definition.shards, most).table
         except TooManyEntries:
@@ -249,13 +244,13 @@ def _can_repeat(table: TableDefinition) -> bool:
 def _are_surely_new(context: IndexContext, tree: Tree, added: Sequence[AddFile]) -> bool:
     """Return whether the driver has looked for the keys of staged entries, and found each once and without another."""
     snapshot = context.snapshot
-    if sum(file.rows for file in added) > _MAX_NEW or not is_countable(snapshot.store, tree):
+    if sum(file.rows for file in added) > MAX_NEW_KEYS or not is_countable(snapshot.store, tree):
         return False
     if count_duplicates(snapshot.store, tree, added):
         return False
     try:
         keys = _read_keys(snapshot.store, tree, added)
-        existing = lookup_table(snapshot, tree, keys, context.definition.shards, most_rows=_MAX_SEARCHED)
+        existing = lookup_table(snapshot, tree, keys, context.definition.shards, most_rows=MAX_LOCAL_LOOKUP_ROWS)
     except (TooManyEntries, InexactTimes):
         return False
     return not len(existing.table)

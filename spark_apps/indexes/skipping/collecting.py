@@ -24,6 +24,18 @@ from spark_apps.engine.pyspark_names import Column, DataFrame, F, T
 from spark_apps.engine.spark_utils import cores
 from spark_apps.engine.spark_versions import from_arrow, to_arrow
 from spark_apps.indexes.handler import IndexContext, estimated_rows
+from spark_apps.indexes.limits import (
+    BUILD_THREADS,
+    BYTES_AT_ONCE,
+    MAX_DISTINCT,
+    MAX_DISTINCT_IN_MEMORY,
+    MAX_DRIVER_BYTES,
+    MAX_FILE_ROWS,
+    MAX_FILTER_BYTES,
+    MAX_ROW_GROUPS_PER_JOB,
+    ROWS_AT_ONCE,
+    SMALL_FILE_BYTES,
+)
 from spark_apps.indexes.skipping.definition import Part, Settings
 from spark_apps.indexes.skipping.records import BLOCK_BYTES, WORDS, ColumnRecord, FilterKind, Known, folded
 from spark_apps.indexes.skipping.row_groups import Divided
@@ -50,35 +62,16 @@ logger = logging.getLogger(__name__)
 
 Item = TypeVar("Item")
 
-_MOST_BYTES_HERE = 256 << 20
-"""Of columns as they are stored; of more, tasks make the records."""
-
-_BYTES_AT_ONCE = 64 << 20
-_ROWS_AT_ONCE = 2_000_000
-_MOST_ROWS_OF_FILE = 8_000_000
-"""A file of more rows is left to tasks, which need no memory for all of them."""
-
-_MOST_ROW_GROUPS = 2_000
-"""Row groups of which records are made by one job."""
-
-_MOST_FILTER_BYTES = 256 << 20
-"""Of filters that tasks of one job hand to the driver."""
-
 _SPLIT_BYTES = 128 << 20
-"""So much of a file one task reads, by Spark's default."""
+"""Bytes of a file that one task reads, by Spark's default."""
 
-_MOST_DIFFERENT, _MOST_DIFFERENT_HELD = 20_000, 1_000_000
-"""So many different values Spark evaluates an expression for; of more, it reads the rows itself, if that may be."""
-
-_SMALL_FILE = 1 << 20
-_THREADS = 16
 _FLOATING = ("float", "double")
 _FILTERS: tuple[FilterKind, ...] = ("bloom", "ngrams")
 _NUMBER, _VALUE = "__index_number", "__index_value"
 _FILE = "__index_lineage"
 
 
-class NotKnownHere(Exception):
+class OnlyBySpark(Exception):
     """Files or values were met that Arrow does not read as Spark does."""
 
 
@@ -236,7 +229,7 @@ def _in_tasks(
 ) -> list[Known]:
     """Have Spark read the rows, and return what is found of files and of their row groups."""
     found: list[Known] = []
-    for few in _few(files, making.bytes_of, _MOST_FILTER_BYTES):
+    for few in _few(files, making.bytes_of, MAX_FILTER_BYTES):
         found += _found_by_tasks(_rows(snapshot, few, making.parts), making, few)
     row_groups: dict[int, tuple[Known, ...]] = {}
     for some in _few(list(divided.values()), partial(_share_of_job, making), 1):
@@ -253,7 +246,7 @@ def _in_tasks(
 def _share_of_job(making: Making, divided: Divided) -> float:
     """Return which part of one job the row groups of a file are, by their number or the bytes of their filters."""
     filters = sum(map(making.bytes_of, divided.units))
-    return max(len(divided.units) / _MOST_ROW_GROUPS, filters / _MOST_FILTER_BYTES)
+    return max(len(divided.units) / MAX_ROW_GROUPS_PER_JOB, filters / MAX_FILTER_BYTES)
 
 
 def _few(items: Sequence[Item], weight: Callable[[Item], float], most: float) -> Iterator[list[Item]]:
@@ -347,7 +340,7 @@ def _large_batches(batches: Iterable[Any]) -> Iterator[Any]:
 
     some, size, rows = list[Any](), 0, 0
     for batch in batches:
-        if some and (size + batch.nbytes > _BYTES_AT_ONCE or rows + batch.num_rows > _ROWS_AT_ONCE):
+        if some and (size + batch.nbytes > BYTES_AT_ONCE or rows + batch.num_rows > ROWS_AT_ONCE):
             yield pa.Table.from_batches(some)
             some, size, rows = [], 0, 0
         some.append(batch)
@@ -429,16 +422,16 @@ def _in_this_process(
     reading = Reading(making, types, access_options(snapshot), exact_rows, units)
     try:
         total = sum(file.bytes for file in files)
-        if total <= _MOST_BYTES_HERE or total * (stored_share(snapshot, files, columns) or 1) <= _MOST_BYTES_HERE:
+        if total <= MAX_DRIVER_BYTES or total * (stored_share(snapshot, files, columns) or 1) <= MAX_DRIVER_BYTES:
             return _read_and_found(snapshot, reading, files)
-    except (StorageError, OSError, NotKnownHere, pa.ArrowException) as error:
+    except (StorageError, OSError, OnlyBySpark, pa.ArrowException) as error:
         logger.info("Records of %d files are left to Spark: %s", len(files), error)
     return None
 
 
 def _is_readable(snapshot: Snapshot, parts: Sequence[Part], files: Sequence[DataFile]) -> bool:
     """Return whether Arrow can read what the parts need of the files."""
-    if any(file.rows > _MOST_ROWS_OF_FILE or block_format(snapshot, file) != "parquet" for file in files):
+    if any(file.rows > MAX_FILE_ROWS or block_format(snapshot, file) != "parquet" for file in files):
         return False
     external = is_external(snapshot, snapshot.data)
     attached = {name for file in files for name in attached_values(snapshot, file)} if external else set[str]()
@@ -456,11 +449,11 @@ def _is_readable(snapshot: Snapshot, parts: Sequence[Part], files: Sequence[Data
 def _read_and_found(snapshot: Snapshot, reading: Reading, files: Sequence[DataFile]) -> list[Known]:
     """Read the files, some at once; small ones of a local disk in one thread, which is the quickest.
 
-    :raises NotKnownHere: if Arrow does not read them as Spark does, or Spark would be asked of too many values.
+    :raises OnlyBySpark: if Arrow does not read them as Spark does, or Spark would be asked of too many values.
     """
     local = snapshot.store.spark_path("").startswith("file:")
-    threads = cores(snapshot.spark) if local else _THREADS
-    if local and max(file.bytes for file in files) <= _SMALL_FILE:
+    threads = cores(snapshot.spark) if local else BUILD_THREADS
+    if local and max(file.bytes for file in files) <= SMALL_FILE_BYTES:
         threads = 1
     found, answered = list[Known](), dict[int, _Answered]()
     reader = FileReader(reading.types, reading.options)
@@ -479,7 +472,7 @@ def _at_once(files: Sequence[DataFile]) -> Iterator[list[DataFile]]:
     some: list[DataFile] = []
     size = rows = 0
     for file in files:
-        if some and (size + file.bytes > _BYTES_AT_ONCE or rows + estimated_rows(file) > _ROWS_AT_ONCE):
+        if some and (size + file.bytes > BYTES_AT_ONCE or rows + estimated_rows(file) > ROWS_AT_ONCE):
             yield some
             some, size, rows = [], 0, 0
         some.append(file)
@@ -490,7 +483,7 @@ def _at_once(files: Sequence[DataFile]) -> Iterator[list[DataFile]]:
 def _rows_of_file(reading: Reading, reader: FileReader, request: tuple[DataFile, str]) -> Any:
     """Return the columns of the rows of a file.
 
-    :raises NotKnownHere: if Arrow does not read them as Spark does, or they are not as many as the log says.
+    :raises OnlyBySpark: if Arrow does not read them as Spark does, or they are not as many as the log says.
     """
     import pyarrow as pa
     import pyarrow.compute as pc
@@ -499,19 +492,19 @@ def _rows_of_file(reading: Reading, reader: FileReader, request: tuple[DataFile,
     try:
         table = reader.read(file, address)
     except pa.ArrowException as error:
-        raise NotKnownHere(f"{file.path} cannot be read: {error}") from error
+        raise OnlyBySpark(f"{file.path} cannot be read: {error}") from error
     if table is None:
-        raise NotKnownHere(f"{file.path} is read by Spark alone")
+        raise OnlyBySpark(f"{file.path} is read by Spark alone")
     if DELETED in reading.types:
         if table.column(DELETED).null_count < table.num_rows:
             table = reader.together([table])  # Arrow filters no views
             table = table.filter(pc.is_null(table.column(DELETED)))
         table = table.drop_columns([DELETED])
     if reading.exact_rows and file.rows >= 0 and table.num_rows != file.rows - file.tombstones:
-        raise NotKnownHere(f"{file.path} has {table.num_rows} rows")
+        raise OnlyBySpark(f"{file.path} has {table.num_rows} rows")
     units = reading.units.get(file.lineage, ())
     if units and table.num_rows != sum(unit.rows for unit in units):
-        raise NotKnownHere(f"{file.path} has {table.num_rows} rows, and other ones in its row groups")
+        raise OnlyBySpark(f"{file.path} has {table.num_rows} rows, and other ones in its row groups")
     return table
 
 
@@ -547,12 +540,12 @@ class _Answered:
 
 
 def _values_of_parts(
-    snapshot: Snapshot, making: Making, rows: Any, answered: dict[int, _Answered], most: int = _MOST_DIFFERENT
+    snapshot: Snapshot, making: Making, rows: Any, answered: dict[int, _Answered], most: int = MAX_DISTINCT
 ) -> list[Any]:
     """Return the values of each part in all rows.
 
     :param answered: by the numbers of parts, what Spark was asked before; what it is asked now is added.
-    :raises NotKnownHere: if Spark would be asked of too many values.
+    :raises OnlyBySpark: if Spark would be asked of too many values.
     """
     values = []
     for number, part in enumerate(making.parts):
@@ -564,7 +557,7 @@ def _values_of_parts(
         if computed is None:  # the values are too many only together with the earlier ones, if at all
             computed = _evaluated(snapshot, part, rows, most, None)
         if computed is None:
-            raise NotKnownHere(f"{part.expression.shown} is of more than {most:,} different values")
+            raise OnlyBySpark(f"{part.expression.shown} is of more than {most:,} different values")
         values.append(computed[0])
         answered[number] = computed[1]
     return values
@@ -649,8 +642,8 @@ def collect_of_rows(
         tables = [rows.select(list(part.expression.columns)) for _, rows in files[len(found) :][: len(some)]]
         whole = pa.concat_tables(tables).combine_chunks()
         try:
-            values = _values_of_parts(snapshot, reading.making, whole, answered, _MOST_DIFFERENT_HELD)
-        except NotKnownHere:
+            values = _values_of_parts(snapshot, reading.making, whole, answered, MAX_DISTINCT_IN_MEMORY)
+        except OnlyBySpark:
             return None
         found += _with_row_groups(reading, some, [table.num_rows for table in tables], values)
     return found

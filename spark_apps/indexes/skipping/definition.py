@@ -14,6 +14,7 @@ from functools import lru_cache
 
 from spark_apps.indexes.computed import types_of
 from spark_apps.indexes.expressions import Expression, NotIndexable, is_comparable, parse
+from spark_apps.indexes.limits import MAX_LISTED_VALUES
 from spark_apps.layout.types import ColumnType, parse_type
 from spark_apps.mergetree.schema import column_types
 from spark_apps.mergetree.tree import Snapshot
@@ -23,7 +24,7 @@ from spark_apps.timeline.model import IndexDefinition, TableDefinition
 KINDS = ("minmax", "values", "bloom", "ngrams", "nulls", "counts")
 """The summaries that there are."""
 
-MOST_VALUES = "most_values"
+MAX_VALUES = "most_values"
 """Property: of a file with more distinct values than this, ``values`` keeps none."""
 
 FALSE_POSITIVES = "false_positive_rate"
@@ -40,11 +41,10 @@ TYPES = "expression_types"
 
 GRANULARITIES = ("file", "row_group")
 
-DEFAULTS = {MOST_VALUES: "64", FALSE_POSITIVES: "0.002", GRAM_BYTES: "4", GRANULARITY: GRANULARITIES[0]}
+DEFAULTS = {MAX_VALUES: "64", FALSE_POSITIVES: "0.002", GRAM_BYTES: "4", GRANULARITY: GRANULARITIES[0]}
 
-_MOST_LISTED = 10_000
 _WITH_ROW_GROUPS = ("parquet", "delta", "iceberg")
-_LOWEST_RATE = 1e-6
+_MIN_RATE = 1e-6
 _PART = re.compile(r"\s*([A-Za-z_]+)\s*\((.*)\)\s*", re.DOTALL)
 
 
@@ -77,9 +77,9 @@ def settings_of(properties: Mapping[str, str], label: str) -> Settings:
     :raises InvalidInput: if one is not what it can be.
     """
     return Settings(
-        _whole(properties, MOST_VALUES, 1, _MOST_LISTED, label),
+        _whole_number(properties, MAX_VALUES, 1, MAX_LISTED_VALUES, label),
         _rate(properties, label),
-        _whole(properties, GRAM_BYTES, 2, 16, label),
+        _whole_number(properties, GRAM_BYTES, 2, 16, label),
         keeps_row_groups(properties, label),
     )
 
@@ -97,7 +97,7 @@ def keeps_row_groups(properties: Mapping[str, str], label: str) -> bool:
     return text == GRANULARITIES[1]
 
 
-def _whole(properties: Mapping[str, str], name: str, least: int, most: int, label: str) -> int:
+def _whole_number(properties: Mapping[str, str], name: str, least: int, most: int, label: str) -> int:
     text = properties.get(name, DEFAULTS[name])
     if not text.isdecimal() or not text.isascii() or len(text) > 6 or not least <= int(text) <= most:
         raise InvalidInput(
@@ -113,10 +113,10 @@ def _rate(properties: Mapping[str, str], label: str) -> float:
         rate = float(text)
     except ValueError:
         rate = 0.0
-    if not _LOWEST_RATE <= rate <= 0.5:
+    if not _MIN_RATE <= rate <= 0.5:
         raise InvalidInput(
             f"{label} has {FALSE_POSITIVES} = {text!r}.",
-            hint=f"Give a number from {_LOWEST_RATE} to 0.5; by default it is {DEFAULTS[FALSE_POSITIVES]}.",
+            hint=f"Give a number from {_MIN_RATE} to 0.5; by default it is {DEFAULTS[FALSE_POSITIVES]}.",
         )
     return rate
 

@@ -28,6 +28,13 @@ from typing import Any, Literal, NamedTuple
 
 import msgspec
 
+from spark_apps.indexes.limits import (
+    MAX_FILTERS,
+    MAX_HEADER_BYTES,
+    MAX_OPENED_FILES,
+    MAX_UNPACKED_TIMES,
+    SMALL_HEADER_BYTES,
+)
 from spark_apps.indexes.ranges import OutOfRange, RawString
 from spark_apps.layout.hashing import spark_xxhash64
 from spark_apps.layout.types import ColumnType, days, micros, normalize, parse_type
@@ -58,15 +65,8 @@ _EARLIER_PREFIX = struct.Struct("<8sQQ")
 
 _CODEC = "zstd"
 _FIRST_READ = 256 * 1024
-_MOST_HEADER_BYTES = 256 << 20
-_SMALL_HEADER_BYTES, _MOST_TIMES = 1 << 20, 200
-"""A header becomes so many bytes, and so many for each that it is packed into: each becomes an object of fifty bytes or
-more, and those of most headers become ten to fifty."""
-_MOST_PLACES = 20_000_000
-"""Of filters, for which there is room whether a file has one or not; and one for each byte."""
-_REMEMBERED = 64
 _SIDE_BY_SIDE = 1_024
-"""Filters of so many row groups lie side by side: mostly a question is about those of few files."""
+"""Row groups whose filters are interleaved: most queries ask about those of few files."""
 
 
 class ColumnRecord(msgspec.Struct, array_like=True, frozen=True):
@@ -432,7 +432,7 @@ class RecordFile:
         opened = self._read_header()
         with _LOCK:
             _OPENED[key] = opened
-            while len(_OPENED) > _REMEMBERED:
+            while len(_OPENED) > MAX_OPENED_FILES:
                 _OPENED.popitem(last=False)
         return opened
 
@@ -453,8 +453,8 @@ class RecordFile:
             magic, length, digest = _EARLIER_PREFIX.unpack_from(first)
         end = begin + length
         known = (_MAGIC, _MAGIC_OF_ROW_GROUPS, _EARLIER_MAGIC)
-        most = min(_MOST_HEADER_BYTES, _SMALL_HEADER_BYTES + _MOST_TIMES * length)
-        if magic not in known or end > self.file.bytes or length > _MOST_HEADER_BYTES or whole > most:
+        most = min(MAX_HEADER_BYTES, SMALL_HEADER_BYTES + MAX_UNPACKED_TIMES * length)
+        if magic not in known or end > self.file.bytes or length > MAX_HEADER_BYTES or whole > most:
             raise self.damaged("it does not begin as such a file does")
         data = first[begin:end]
         if len(data) < length:
@@ -491,7 +491,7 @@ class RecordFile:
         )  # fmt: skip
         kinds = {(each.column, each.kind) for each in header.sections}
         sound = sound and all(each.files for each in header.sections)
-        sound = sound and len(kinds) * numbers <= _MOST_PLACES + self.file.bytes
+        sound = sound and len(kinds) * numbers <= MAX_FILTERS + self.file.bytes
         ends = (section.offset + section.bytes for section in header.sections)
         if not sound or end + max(ends, default=0) != self.file.bytes:
             raise self.damaged("its header does not fit what follows")

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from msgspec.structs import replace
 
+from spark_apps.indexes.limits import MAX_ROW_GROUPS
 from spark_apps.layout.hashing import spark_xxhash64
 from spark_apps.layout.types import parse_type
 from spark_apps.mergetree.blocks import BlockFile, block_format, read_footers
@@ -22,9 +23,6 @@ from spark_apps.timeline.files import DataFile
 from spark_apps.timeline.model import UNKNOWN_ROWS
 
 logger = logging.getLogger(__name__)
-
-MOST_ROW_GROUPS = 1_000
-"""Of a file with more row groups there is one record alone."""
 
 _ID = [parse_type("bigint"), parse_type("int")]
 
@@ -57,7 +55,7 @@ def divide(snapshot: Snapshot, files: Sequence[DataFile]) -> dict[int, Divided]:
     return {
         footer.file.lineage: Divided(footer, _units(footer))
         for footer in footers
-        if 1 < footer.blocks <= MOST_ROW_GROUPS and footer.file.rows in (UNKNOWN_ROWS, sum(footer.rows))
+        if 1 < footer.blocks <= MAX_ROW_GROUPS and footer.file.rows in (UNKNOWN_ROWS, sum(footer.rows))
     }
 
 

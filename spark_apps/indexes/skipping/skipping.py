@@ -31,6 +31,14 @@ from spark_apps.indexes.handler import (
     PredicateProbe,
     VerificationReport,
 )
+from spark_apps.indexes.limits import (
+    ALWAYS_RECORDS_BYTES,
+    FILES_PER_JOB,
+    MAX_FILTER_LOOKUPS,
+    MAX_RECORDS_SHARE,
+    MAX_ROW_GROUPS_ASKED,
+    RECORD_FILE_THREADS,
+)
 from spark_apps.indexes.lineage import Coverage, stage_id
 from spark_apps.indexes.lineage import Part as Covered
 from spark_apps.indexes.ranges import Range, Summary
@@ -73,19 +81,6 @@ from spark_apps.timeline.model import (
 
 RECORDS = "records"
 """File group of the index's files, and its only scope."""
-
-_THREADS = 16
-_MOST_LOOKUPS = 100_000
-"""So often one question looks into filters, which takes some tenths of a second; what is left may match."""
-
-_MOST_ROW_GROUPS_ASKED = 20_000
-"""Of so many row groups one question is about, which takes some tenths of a second; files beyond are read whole."""
-
-_FILES_AT_ONCE = 2_000
-"""Data files that are read for records by one Spark job."""
-
-_MOST_SHARE, _ALWAYS_BYTES = 10, 64 * 1024
-"""The records of a file's row groups are kept if they take no more than such a part of its bytes, or so few bytes."""
 
 
 class SkippingHandler(FileKind):
@@ -167,8 +162,8 @@ class SkippingHandler(FileKind):
     def _collected(self, context: IndexContext, files: Sequence[DataFile]) -> list[Known]:
         parts, settings = parts_of(context.table, context.definition), _settings(context)
         known: list[Known] = []
-        for start in range(0, len(files), _FILES_AT_ONCE):
-            some = files[start : start + _FILES_AT_ONCE]
+        for start in range(0, len(files), FILES_PER_JOB):
+            some = files[start : start + FILES_PER_JOB]
             divided = divide(context.snapshot, some) if settings.row_groups else {}
             found = collect(context, parts, settings, some, divided)
             known += [bounded(each, file) for each, file in zip(found, some, strict=True)] if divided else found
@@ -223,7 +218,7 @@ class SkippingHandler(FileKind):
 
 def bounded(known: Known, file: DataFile) -> Known:
     """Return what is known of a file, without its row groups if this takes too much beside the file."""
-    if bytes_of_row_groups(known) <= max(_ALWAYS_BYTES, file.bytes // _MOST_SHARE):
+    if bytes_of_row_groups(known) <= max(ALWAYS_RECORDS_BYTES, file.bytes * MAX_RECORDS_SHARE):
         return known
     return changed(known, row_groups=())
 
@@ -267,7 +262,7 @@ class _Asked:
             return matches
         if not matches:
             return Blocks(frozenset(), count)
-        if self._row_groups_asked + count > _MOST_ROW_GROUPS_ASKED:
+        if self._row_groups_asked + count > MAX_ROW_GROUPS_ASKED:
             return True
         self._row_groups_asked += count
         numbers = frozenset(
@@ -308,11 +303,11 @@ class _Asked:
 
         def may_equal(value: Any) -> bool:
             self._lookups += 1
-            return self._lookups > _MOST_LOOKUPS or records.may_equal(number, at, value)
+            return self._lookups > MAX_FILTER_LOOKUPS or records.may_equal(number, at, value)
 
         def may_contain(text: str) -> bool:
             self._lookups += 1
-            return self._lookups > _MOST_LOOKUPS or records.may_contain(number, at, text)
+            return self._lookups > MAX_FILTER_LOOKUPS or records.may_contain(number, at, text)
 
         return Summary(
             nulls=record.filled < rows,
@@ -330,7 +325,7 @@ class _Asked:
 def _opened(context: IndexContext, files: Sequence[DataFile]) -> list[RecordFile]:
     if not files:
         return []
-    with ThreadPoolExecutor(min(_THREADS, len(files))) as pool:
+    with ThreadPoolExecutor(min(RECORD_FILE_THREADS, len(files))) as pool:
         return list(pool.map(lambda file: RecordFile(context.snapshot.store, file), files))
 
 

@@ -15,40 +15,30 @@ from typing import Any
 from msgspec.structs import replace
 
 from spark_apps.indexes.handler import estimated_rows
+from spark_apps.indexes.limits import MAX_BOUND_LENGTH, MAX_FILTER_BLOCKS, MAX_GRAMS, MAX_LISTED_BYTES
 from spark_apps.indexes.skipping.definition import Part, Settings
 from spark_apps.indexes.skipping.records import WORDS, ColumnRecord, FilterKind, blocks_for, folded
 from spark_apps.layout.hashing import hashes_of, hashes_of_bytes, hashes_of_numbers
 from spark_apps.layout.types import ColumnType
 from spark_apps.timeline.files import DataFile
 
-LONGEST = 64
-"""Bounds of strings and binaries are cut to so many characters or bytes."""
-
-LONGEST_LISTED = 256
-"""Bytes of a value that stands in a set of values."""
-
 _GRAM_FALSE_POSITIVES = 0.05
 """A text has several n-grams, each of which is looked for."""
 
-_MOST_GRAMS = 1 << 20
-"""So many different n-grams a file has at most, for which a filter is made at first."""
-
-_MOST_BLOCKS = 1 << 22
-"""128 MB: of more values than some fifty million a filter tells less, and stays as large."""
-
 _DENSE = 1 << 16
-"""So many codes are numbered in a table of all that there may be, however few there are; then twice as many as are."""
+"""Possible codes, beside two for each code that occurs, up to which codes are numbered by a table of all possible ones;
+beyond it they are sorted."""
 
 _BLOCKS_AT_ONCE = 1 << 17
-"""While bits are set each of them is a byte: of so many blocks 32 MB."""
+"""Blocks whose bits are set at a time: each bit is a byte meanwhile, which takes 32 MB."""
 
 _VALUES_AT_ONCE = 1 << 14
-"""Whose bits are set while all that tells them stays in a core's own cache."""
+"""Values whose bits are set at a time, so that their numbers stay in a core's own cache."""
 
 _BLOCK_BITS = 256
 _EIGHTHS = 8
 _WORD_GRAM = 8
-"""N-grams up to so many bytes are compared as numbers."""
+"""Bytes of n-grams up to which they are compared as numbers."""
 
 
 @dataclass(frozen=True)
@@ -66,8 +56,8 @@ def rate_of(kind: FilterKind, settings: Settings) -> float:
 
 def blocks_at_first(file: DataFile, kind: FilterKind, settings: Settings) -> int:
     """Return the blocks of a file's filter before it is folded: enough for whatever the file may hold."""
-    most = max(estimated_rows(file), 1) if kind == "bloom" else min(max(file.bytes, 1024) * 4, _MOST_GRAMS)
-    return min(blocks_for(most, rate_of(kind, settings)), _MOST_BLOCKS)
+    most = max(estimated_rows(file), 1) if kind == "bloom" else min(max(file.bytes, 1024) * 4, MAX_GRAMS)
+    return min(blocks_for(most, rate_of(kind, settings)), MAX_FILTER_BLOCKS)
 
 
 def summarize(
@@ -134,7 +124,7 @@ def joined(one: ColumnRecord, other: ColumnRecord, kind: ColumnType, most: int) 
 def finished(record: ColumnRecord, kind: ColumnType) -> ColumnRecord:
     """Return what is known of all rows of a file: without a highest value that is longer than bounds are."""
     # A highest value that is cut would be below the real one.
-    if record.high is None or record.high == _start(record.high, kind, LONGEST):
+    if record.high is None or record.high == _start(record.high, kind, MAX_BOUND_LENGTH):
         return record
     return replace(record, high=None)
 
@@ -254,9 +244,9 @@ class _Column:
             if distinct is None:
                 lows[file], highs[file] = self._bytes(low), self._bytes(high)
             else:
-                lows[file] = _start(self._bytes(distinct[low]), self.kind, LONGEST)
+                lows[file] = _start(self._bytes(distinct[low]), self.kind, MAX_BOUND_LENGTH)
                 # One more, by which it is known that the highest is longer.
-                highs[file] = _start(self._bytes(distinct[high]), self.kind, LONGEST + 1)
+                highs[file] = _start(self._bytes(distinct[high]), self.kind, MAX_BOUND_LENGTH + 1)
 
     @cached_property
     def _pairs(self) -> tuple[Any, Any]:
@@ -285,7 +275,7 @@ class _Column:
         found: list[tuple[bytes, ...] | None] = []
         for begin, end in zip(starts.tolist(), starts[1:].tolist(), strict=False):
             values = None if end - begin > most else [data_of(code) for code in pairs[begin:end].tolist()]
-            short = values is not None and all(len(data) <= LONGEST_LISTED for data in values)
+            short = values is not None and all(len(data) <= MAX_LISTED_BYTES for data in values)
             found.append(tuple(sorted(values)) if values is not None and short else None)
         return found
 

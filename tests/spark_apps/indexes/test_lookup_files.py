@@ -66,7 +66,7 @@ CASES = [((kind,), False) for kind in VALUES] + [
 def read_as(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Files of a few hundred rows are read as a whole for any number of keys, unless told otherwise."""
     if request.param == "pages":
-        monkeypatch.setattr(lookup, "_ROWS_PER_KEY", 0)
+        monkeypatch.setattr(lookup, "MIN_ROWS_PER_KEY", 0)
 
 
 class _Files:

@@ -23,8 +23,8 @@ ROWS = [(n, f"p{n % 2}", "hot" if n % 10 else None if n % 50 else f"cold {n}") f
 
 @pytest.fixture(autouse=True)
 def few_are_many(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(entries, "_MIN_ROWS_TO_SAMPLE", 0)
-    monkeypatch.setattr(entries, "_ROWS_PER_SAMPLE_STEP", 100)
+    monkeypatch.setattr(entries, "MIN_ROWS_TO_SAMPLE", 0)
+    monkeypatch.setattr(entries, "ROWS_PER_SAMPLE_STEP", 100)
     monkeypatch.setattr(entries, "ROWS_PER_SHARD", 1)
     monkeypatch.setattr(write, "ROWS_PER_TASK", 0.01)
 

@@ -180,7 +180,7 @@ def test_given_the_same_files_then_this_process_some_at_a_time_and_tasks_of_spar
         return answers(snapshot, part, rows)
 
     monkeypatch.setattr(collecting, "_answers", counted)
-    monkeypatch.setattr(collecting, "_BYTES_AT_ONCE", files[0].bytes * 4)
+    monkeypatch.setattr(collecting, "BYTES_AT_ONCE", files[0].bytes * 4)
     monkeypatch.setattr(collecting, "_values_of_parts", partial(collecting._values_of_parts, most=most))
     here = collecting.collect(context, parts, Settings(64, 0.002, 4), files, {})
     # An expression of more values than that is evaluated in all rows, by tasks.

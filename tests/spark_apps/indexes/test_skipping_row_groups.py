@@ -133,8 +133,8 @@ def test_given_random_rows_and_deltas_then_what_is_read_of_row_groups_is_what_a_
 
         # Read by Spark, in pieces and a few at once, row groups have the same records.
         with monkeypatch.context() as patch:
-            patch.setattr(collecting, "_MOST_BYTES_HERE", -1)
-            patch.setattr(collecting, "_MOST_ROW_GROUPS", 9)
+            patch.setattr(collecting, "MAX_DRIVER_BYTES", -1)
+            patch.setattr(collecting, "MAX_ROW_GROUPS_PER_JOB", 9)
             assert verify(table.snapshot, "i").ok
             assert len(_found(table)[0].row_groups) > 7
 
@@ -262,10 +262,10 @@ def test_given_records_of_other_row_groups_than_a_file_has_then_all_of_it_is_rea
     assert table.explain("u = 350").not_used["i"].code == "unreadable"
 
     # What would take too much is not kept, and files are left out as before.
-    for patched, name, value in ((row_groups, "MOST_ROW_GROUPS", 3), (skipping, "_ALWAYS_BYTES", 0)):
+    for patched, name, value in ((row_groups, "MAX_ROW_GROUPS", 3), (skipping, "ALWAYS_RECORDS_BYTES", 0)):
         with monkeypatch.context() as patch:
             patch.setattr(patched, name, value)
-            patch.setattr(skipping, "_MOST_SHARE", 10**9)
+            patch.setattr(skipping, "MAX_RECORDS_SHARE", 1e-9)
             table.refresh_index("i", mode="full")
         assert _kept(table) == [] and files_left(350) == 1
     table.refresh_index("i", mode="full")

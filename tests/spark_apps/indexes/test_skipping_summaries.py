@@ -152,7 +152,7 @@ def test_given_tasks_that_have_pieces_of_files_then_what_is_joined_is_what_is_kn
     expected = making.records(files, list(map(len, lists)), [array])
 
     rows = pa.table({collecting._FILE: np.repeat([file.lineage for file in files], list(map(len, lists))), "v0": array})
-    monkeypatch.setattr(collecting, "_ROWS_AT_ONCE", 50)
+    monkeypatch.setattr(collecting, "ROWS_AT_ONCE", 50)
     pieces: dict[int, list[collecting.Piece]] = {}
     for some in (rows.slice(0, 90), rows.slice(90).take(rng.sample(range(len(rows) - 90), len(rows) - 90))):
         found = collecting._of_batches(
@@ -224,7 +224,7 @@ def test_given_row_groups_of_many_rows_then_no_job_hands_more_filters_to_the_dri
 
     assert [each for some in jobs for each in some] == list(divided.values())
     for some in jobs:
-        assert sum(making.bytes_of(one) for each in some for one in each.units) <= collecting._MOST_FILTER_BYTES
+        assert sum(making.bytes_of(one) for each in some for one in each.units) <= collecting.MAX_FILTER_BYTES
 
 
 def test_given_a_file_of_more_rows_than_its_source_says_then_no_text_is_above_the_highest_that_is_known() -> None:
