@@ -1,8 +1,8 @@
 """``lakeindex``, or ``python -m spark_apps``: what one does with tables and the apps from a shell.
 
-The commands about tables stand in :mod:`spark_apps.cli`. Here are those of the apps: ``quickstart`` shows on this
-machine what an index does; ``bundle`` puts the apps where drivers on other machines can read them, a folder here or on
-an object store.
+The commands about tables are in :mod:`spark_apps.cli`. This module has those of the apps: ``quickstart`` shows on this
+machine what an index does; ``bundle`` puts the apps where drivers on other machines can read them, a folder of this
+machine or of an object store.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ def publish(
 ) -> tuple[str, list[str], list[str]]:
     """Write the bundle of the installed apps below ``to``, in a folder that is named after version and content.
 
-    What lies there already under that name is left as it is: it is the same.
+    A file that the folder has already is left as it is: it is the same.
 
     :returns: the folder as Spark names it, the files in it, and the libraries of the environment.
     """

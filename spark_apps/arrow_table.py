@@ -1,7 +1,7 @@
 """A table opened to be read in this process: no Spark, no JVM, rows as Arrow.
 
 Planning is that of :mod:`spark_apps.query.planning`, as far as it goes without a session, and rows are read and merged
-by :mod:`spark_apps.query.arrow_reading`. A predicate means here what it means to Spark; what cannot be judged exactly
+by :mod:`spark_apps.query.arrow_reading`. A predicate means what it means to Spark; what cannot be judged exactly
 without Spark is refused by name and never guessed. Only what is asked for is read: of a table on an object store, the
 footers and the row groups that can hold such rows.
 """
@@ -69,6 +69,10 @@ def open_table(
     time_zone: str | None = None,
 ) -> OpenTable:
     """Open a table to read it in this process, without Spark, at its newest or an earlier version.
+
+    ::
+
+        rows = open_table("s3://lake/trips", version=7).read("city = 'Oslo'", ["id", "fare"])
 
     :param uri: the address of the table, or of a registered source: a local path or a URI.
     :param as_of: an instant, ISO 8601 (UTC without a time zone) or a ``datetime``.
@@ -180,7 +184,7 @@ class OpenTable(Printed):
         :returns: what agrees and what differs.
         :raises IndexNotFound: if there is no index of this name.
         :raises InvalidInput: for an index that only Spark can compare: over keys of a registered source or over
-            expressions, placed by a hash function in SQL, or of a kind that tells only Spark how.
+            expressions, placed by a hash function in SQL, or of a kind that is compared in Spark only.
         :raises UnsupportedSource: naming a file of a source that only Spark reads correctly.
         :raises StorageError: if a file of the table is missing or damaged.
         """
@@ -329,7 +333,7 @@ class OpenTable(Printed):
             perhaps ``included``, ``properties`` and ``name``, as of
             :meth:`IndexedTable.create_index <spark_apps.table.IndexedTable.create_index>`. Their columns are read in a
             sample of file groups.
-        :raises InvalidInput: (or its kin) for a hypothetical index that ``create_index`` would refuse.
+        :raises InvalidInput: (or a subclass) for a hypothetical index that ``create_index`` would refuse.
         :raises EnvironmentMismatch: where definitions of indexes cannot be checked, for pyspark is not installed.
         """
         query = self._query(bind_where(where, parameters), columns)
@@ -343,7 +347,7 @@ class OpenTable(Printed):
     def asked(self) -> Workload:
         """Return what was asked of the table, as far as its query log has it.
 
-        It has shapes of predicates with their counts, indexes used, not used and why, and bytes that they spared. A
+        It has shapes of predicates with their counts, indexes used, not used and why, and bytes that they saved. A
         log is kept where the property ``query_log`` says so; what other processes ask is in it some seconds later.
 
         :raises StorageUnavailable: if the store does not answer.
@@ -490,18 +494,18 @@ def _library(name: str, method: str, instead: str = "use read, which gives a pya
         return import_module(name)
     except ImportError as error:
         raise EnvironmentMismatch(
-            f"{method} needs {name}, which is not installed here: {error}.",
+            f"{method} needs {name}, which is not installed: {error}.",
             hint=f"pip install {name}; or {instead}.",
         ) from error
 
 
 # --- record keys ------------------------------------------------------------------------------------------------------
 
-_MOST_VALUES = 10_000
-"""So many values of a column are told in a predicate at most; of more keys all rows are compared."""
+_MAX_VALUES = 10_000
+"""Values of a column that a predicate lists; of more keys all rows are compared."""
 
-_ROWS_A_KEY = 8_192
-"""Of more keys than one to so many rows most pages hold one, of the rows and of an index: no index is asked then."""
+_MIN_ROWS_PER_KEY = 8_192
+"""Rows for each key, below which most pages of the rows and of an index hold a key: no index is asked then."""
 
 
 def _predicate_of_keys(snapshot: Snapshot, keys: Any) -> Predicate | None:
@@ -512,7 +516,7 @@ def _predicate_of_keys(snapshot: Snapshot, keys: Any) -> Predicate | None:
     tree = snapshot.data
     if keys.num_rows > ALWAYS_KEYS:
         rows = sum(file.rows for file in snapshot.state.files(tree.name))
-        if keys.num_rows > min(_MOST_VALUES, rows // _ROWS_A_KEY):
+        if keys.num_rows > min(_MAX_VALUES, rows // _MIN_ROWS_PER_KEY):
             return None
     try:
         listed = [key for key in keys_from_arrow(keys, tree, tree.key) if None not in key]

@@ -176,21 +176,22 @@ class IndexedDataSource(DataSource):
         return T.StructType([T.StructField(field.name, field.dataType, True) for field in snapshot.data.schema])
 
     def reader(self, schema: T.StructType) -> IndexedReader:
-        """Return what reads all columns of ``schema``: Spark does not tell which of them a query needs."""
+        """Return what reads all columns of ``schema``: Spark does not say which of them a query needs."""
         snapshot = self._snapshot()
         options = ReadOptions.of(self.options)
         return IndexedReader(snapshot, _checked(snapshot, schema), options.where)
 
     def _snapshot(self) -> Snapshot:
         snapshot = open_snapshot(ReadOptions.of(self.options), self._version)
-        _check_readable(snapshot)
+        with _hinting_at_a_session():
+            check_readable(snapshot)
         return snapshot
 
 
 class _Part(InputPartition):
     """Some parts of what is read.
 
-    Spark hands the reader to its tasks as it was before it planned, so what is read stands here.
+    Spark hands the reader to its tasks as it was before it planned, so what is read is kept in the part.
     """
 
     def __init__(self, plan: ArrowPlan) -> None:
@@ -240,7 +241,7 @@ class IndexedReader(DataSourceReader):
         """Take the filters of a query, and hand all back for Spark to apply to the rows as well.
 
         Up to some version Spark hands the files that were found for one query to all others of the same frame or view,
-        filtered otherwise or not at all, and a reader cannot tell; so there filters prune nothing.
+        filtered otherwise or not at all, which a reader cannot know; with these versions filters prune nothing.
         """
         self._pushed = True
         pushed = predicate_of(filters, self._types)
@@ -258,9 +259,9 @@ class IndexedReader(DataSourceReader):
             note_query(plan, Asked(self._schema.names, None if self._pushed_some else self._where), started)
             QUERY_LOG.flush()  # this process is ended without a farewell
         if plan.predicate is None:
-            logger.warning("%s is read whole: %s", plan.snapshot.store.uri, self._why())
+            logger.warning("%s is read whole: %s", plan.snapshot.store.uri, self._why_not_pruned())
         whole = arrow_plan(plan, self._schema.names, self._exact)
-        return [_Part(replace(whole, parts=parts)) for parts in _together(whole.parts)] or [_Part(whole)]
+        return [_Part(replace(whole, parts=parts)) for parts in _grouped(whole.parts)] or [_Part(whole)]
 
     def plan(self) -> ReadPlan:
         """Return what is read, by the filters that are known."""
@@ -270,7 +271,7 @@ class IndexedReader(DataSourceReader):
             return plan_read(self._snapshot, None, names)
         return plan_read(self._snapshot, self._text, names, predicate=self._predicate)
 
-    def _why(self) -> str:
+    def _why_not_pruned(self) -> str:
         """Return why nothing is pruned."""
         if self._pushed:
             return (
@@ -290,7 +291,7 @@ class IndexedReader(DataSourceReader):
             yield from partition.plan.read(part)
 
 
-def _together(parts: Iterable[ArrowPart]) -> Iterator[tuple[ArrowPart, ...]]:
+def _grouped(parts: Iterable[ArrowPart]) -> Iterator[tuple[ArrowPart, ...]]:
     """Yield groups of what is read, so that no task is tiny."""
     together: list[ArrowPart] = []
     for part in parts:
@@ -306,18 +307,13 @@ def _together(parts: Iterable[ArrowPart]) -> Iterator[tuple[ArrowPart, ...]]:
 
 
 def _where(snapshot: Snapshot, where: str | None) -> Predicate | None:
-    with _in_own_words():
+    with _hinting_at_a_session():
         return exact_predicate(snapshot, where, "The option 'where'")
 
 
-def _check_readable(snapshot: Snapshot) -> None:
-    with _in_own_words():
-        check_readable(snapshot)
-
-
 @contextmanager
-def _in_own_words() -> Iterator[None]:
-    """Say of what cannot be read here what to use in a session.
+def _hinting_at_a_session() -> Iterator[None]:
+    """Give errors over what only Spark can read the hint to use the table in a session.
 
     :raises InvalidPredicate: if a predicate cannot be decided without Spark.
     :raises UnsupportedSource: naming what only Spark can read.
@@ -436,7 +432,7 @@ def _atom(pushed: Any, types: Mapping[str, ColumnType]) -> Predicate:
 
 def _value(value: Any, kind: ColumnType) -> Any:
     if kind.kind in ("other", "char"):
-        raise _UnsupportedFilter(f"values of type {kind.text} are not compared here")
+        raise _UnsupportedFilter(f"values of type {kind.text} are not compared without Spark")
     try:
         normalized = normalize(value, kind)
     except InvalidSchema as error:

@@ -1,4 +1,4 @@
-"""Modules that users import and that stand elsewhere now: the old names go on working, with a warning."""
+"""Modules that users import and that are elsewhere now: the old names go on working, with a warning."""
 
 from __future__ import annotations
 

@@ -134,6 +134,12 @@ class IndexedTable(Printed):
         These rows are committed at once, after what was written has been compared with the source. If a run was
         killed, call it again with the same arguments: it starts over, and no row is written twice.
 
+        ::
+
+            trips = IndexedTable.create(
+                spark, "s3://lake/trips", "id string, dt string, fare double", ["id"], partition_by=["dt"], buckets=16
+            )
+
         :param schema: a StructType, or a DDL string as ``"id bigint, name string"``; with ``from_source`` the source's,
             if not given.
         :param record_key: columns that make a row unique: in its partition, or, with a ``record`` index, in the whole
@@ -216,7 +222,11 @@ class IndexedTable(Printed):
         properties: Mapping[str, str] | None = None,
         txn_id: str | None = None,
     ) -> IndexedTable:
-        """Register a table that somebody else writes: it is indexed and read, never written to.
+        """Register a table that another writer owns: it is indexed and read, never written to.
+
+        ::
+
+            events = IndexedTable.register(spark, "s3://raw/events", "csv", "city string", {"header": "true"})
 
         :param uri: a folder (Hive-style partitions below it), file or glob; the name of a table that Spark's catalog
             resolves to a folder of plain files; the folder of a Delta or Iceberg table.
@@ -260,6 +270,10 @@ class IndexedTable(Printed):
         """Load the table at its newest version, or read-only at a version or an instant (UTC by default).
 
         A registered source can be loaded by its own address, and shows its files as they are now.
+
+        ::
+
+            IndexedTable.load(spark, "s3://lake/trips", as_of="2026-11-11T06:00:00Z").read("fare > 100")
 
         :param source_version: the version or snapshot id of a registered Delta or Iceberg table, read-only; the
             version of the log whose indexes cover most of its files is used.
@@ -362,6 +376,10 @@ class IndexedTable(Printed):
     ) -> Receipt:
         """Replace the rows that have the batch's keys, and add new keys; columns are matched by name.
 
+        ::
+
+            trips.upsert(changes, deleted="is_deleted")
+
         :param deleted: a boolean column of ``rows``, besides those of the table: if it is true, the row with this key
             is deleted.
         :raises InvalidSchema: if columns are missing, unknown or of another type, or a key is null.
@@ -394,6 +412,11 @@ class IndexedTable(Printed):
         is not higher are not written. It is the value in the ordering column of ``rows``, if that is there, otherwise
         the highest of the rows that are deleted. All other columns of ``rows`` are ignored.
 
+        ::
+
+            trips.delete("city = :city", parameters={"city": "Oslo"})
+            trips.delete(frame_with_keys)
+
         :param until: with ``merge_by="ordering"``, the ordering of the delete: rows with a higher one stay.
         :param parameters: of the predicate, as in :meth:`read`.
         :raises InvalidInput: for parameters that are missing, unknown, or given without a predicate.
@@ -414,7 +437,7 @@ class IndexedTable(Printed):
 
         :param name: a name of the stream, for people.
         :param deleted: as in :meth:`upsert`.
-        :param query_id: an id of the checkpoint, if Spark does not tell the id of the query, as over Spark Connect.
+        :param query_id: an id of the checkpoint, if Spark does not give the id of the query, as over Spark Connect.
         :raises InvalidName: if the name cannot begin the id of a transaction.
         """
         self._check_writable()
@@ -443,6 +466,10 @@ class IndexedTable(Printed):
         window: int | None = None,
     ) -> Receipt:
         """Replace whole partitions: those of the rows, or the given ones (which may become empty).
+
+        ::
+
+            trips.insert_overwrite(day, ["dt=2026-11-11"])
 
         :raises InvalidInput: if ``rows`` has a row of a partition that is not among the given ones.
         """
@@ -606,6 +633,11 @@ class IndexedTable(Printed):
     ) -> Any:
         """Build an index over the rows of the table, while writers go on, and make it active.
 
+        ::
+
+            trips.create_index("by_city", "secondary", ["city"])
+            trips.create_index("fares", "covering", ["city"], included=["fare"], deferred=True)
+
         :param kind: the registered name of a handler: "record", "secondary", …
         :param included: columns that the index carries besides the indexed ones, for kinds that can; a list names
             them.
@@ -642,6 +674,10 @@ class IndexedTable(Printed):
         window: int | None = None,
     ) -> Any:
         """Bring an index up to date with this table.
+
+        ::
+
+            trips.refresh_index("fares", partitions=["dt=2026-11-11"])
 
         :param included: columns to include from now on (a list names them), and columns to leave out.
         :param schema: types of added columns, if the files lack them.
@@ -686,6 +722,10 @@ class IndexedTable(Printed):
     ) -> VerificationReport:
         """Compare an index with a full scan of this version: ``report.ok``, ``report.differences``.
 
+        ::
+
+            report = trips.verify("by_city", repair=True)
+
         :param repair: rebuild the index in one commit if it is wrong (``report.repaired``).
         :raises IndexNotFound: if there is no index of this name.
         :raises InvalidInput: if its kind cannot be compared.
@@ -720,6 +760,10 @@ class IndexedTable(Printed):
     ) -> Any:
         """Return how :meth:`read` would answer: indexes used, files and bytes read and skipped, why not other indexes.
 
+        ::
+
+            print(trips.explain("city = 'Oslo'", hypothetical=[{"kind": "skipping", "columns": ["minmax(fare)"]}]))
+
         :param where: a SQL predicate.
         :param columns: the columns that are read; all by default.
         :param hypothetical: indexes that are planned with as if they existed, each with ``kind`` and ``columns``, and
@@ -740,7 +784,7 @@ class IndexedTable(Printed):
     def asked(self) -> Workload:
         """Return what was asked of the table, as far as its query log has it.
 
-        It has shapes of predicates with their counts, indexes used, not used and why, and bytes that they spared. A
+        It has shapes of predicates with their counts, indexes used, not used and why, and bytes that they saved. A
         log is kept where the property ``query_log`` says so; what other processes ask is in it some seconds later.
 
         :raises StorageUnavailable: if the store does not answer.
@@ -782,6 +826,11 @@ class IndexedTable(Printed):
     ) -> Receipt:
         """Compact the files of the index ``name``, or else the table's file groups; the rows stay the same.
 
+        ::
+
+            trips.compact(partitions=["dt=2026-11-11"])
+            trips.compact("by_city")
+
         :param mode: ``full``: each file group into one base file; ``quick``: only deltas with deltas.
         :param partitions: compact only these partitions of the table, as paths.
         :raises IndexNotFound: if there is no index of this name.
@@ -810,6 +859,10 @@ class IndexedTable(Printed):
 
         Only partitions whose count changes are rewritten; if there are none, no window is opened. Without arguments,
         the partitions get the counts of the current rules.
+
+        ::
+
+            trips.rescale(bucket_expressions="dt=2026-11-.*,64", plan_only=True)
 
         :param buckets: the count if no rule matches; by default it does not change.
         :param bucket_rule: name of the rule engine: "regex" (the default), "range", or a user's.
@@ -910,6 +963,10 @@ class IndexedTable(Printed):
 
         A version expires when it is older than ``retain_seconds`` and not among the newest ``retain_versions``.
 
+        ::
+
+            trips.clean(retain_versions=20, retain_seconds=3 * 86400)
+
         :param published_log: also replace the Delta log of a published table by a checkpoint of its newest version.
             Older published versions, with what their log says of values that are gone, can then no longer be read.
         :param query_log: also delete all lines of the query log, whose predicates hold values.
@@ -959,6 +1016,11 @@ class IndexedTable(Printed):
     ) -> Window:
         """Open a stop-write window over the table or some partitions; pass its ``epoch`` to your own calls.
 
+        ::
+
+            window = trips.open_window("backfill", ["dt=2026-11-11"])
+            trips.insert_overwrite(day, window=window.epoch)
+
         :param seconds: seconds until its deadline.
         :param at_most: seconds until its last moment, which cannot be extended.
         :param holder: who holds it, for people.
@@ -989,6 +1051,10 @@ class IndexedTable(Printed):
 
         The indexes prune by ``where`` once, now. The conditions of a query over the view are left to Spark, which
         reads only the columns that it needs.
+
+        ::
+
+            trips.create_view("oslo", "city = :city", ["id", "fare"], parameters={"city": "Oslo"})
 
         :param where: a SQL predicate, as in ``read``, with its ``parameters``.
         :param columns: the columns of the view, in this order.

@@ -122,7 +122,7 @@ def _check_positions(positions: bool, merge_by: str, write_mode: str) -> None:
     if positions and (merge_by, write_mode) != ("commit", "merge_on_read"):
         raise InvalidInput(
             f"Positions were asked for with merge_by {merge_by!r} and write_mode {write_mode!r}, which have none.",
-            hint="They tell which rows a delta replaces: with merge_by 'commit' and write_mode 'merge_on_read' alone.",
+            hint="They say which rows a delta replaces: with merge_by 'commit' and write_mode 'merge_on_read' alone.",
         )
 
 

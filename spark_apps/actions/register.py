@@ -197,7 +197,7 @@ def _of_source(
 # --- A source that is registered once more --------------------------------------------------------------------------
 
 
-def standing(
+def find_registration(
     spark: SparkSession,
     uri: str | os.PathLike[str],
     form: str = "parquet",

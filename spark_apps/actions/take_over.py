@@ -246,7 +246,9 @@ class TakeOver(InsertOverwrite):
         if differing:
             raise VerificationFailed(
                 f"What was written of {self.source.definition.location} is not what it holds: "
-                + "; ".join(f"{name}: {expected[name]} there, {written[name]} here" for name in differing[:_EXAMPLES]),
+                + "; ".join(
+                    f"{name}: {expected[name]} in the source, {written[name]} written" for name in differing[:_EXAMPLES]
+                ),
                 hint="If others write to the source, take a Delta or Iceberg table over, or wait until they are done.",
             )
         work.metrics.update({**self.inputs, "verified": len(expected)})

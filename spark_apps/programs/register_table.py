@@ -22,7 +22,7 @@ def register_table(spark: SparkSession, job: Job) -> Receipt:
 
     :raises TableExists: if what is registered differs from the job's arguments, naming how.
     """
-    from spark_apps.actions.register import standing
+    from spark_apps.actions.register import find_registration
     from spark_apps.table import IndexedTable
 
     arguments = arguments_of(job)
@@ -30,7 +30,7 @@ def register_table(spark: SparkSession, job: Job) -> Receipt:
     txn_id = job.txn_id or new_txn_id("create")
 
     def registered() -> Receipt | None:
-        timeline = standing(spark, job.table, form, **arguments, storage_options=job.storage_options)
+        timeline = find_registration(spark, job.table, form, **arguments, storage_options=job.storage_options)
         return None if timeline is None else _receipt(timeline, txn_id)
 
     known = registered()

@@ -628,6 +628,10 @@ def run(
 ) -> Results:
     """Run the statements of a script; docs/sql.md describes each.
 
+    ::
+
+        sql.run(spark, "REFRESH INDEX by_city ON trips; SELECT count(*) FROM trips", warehouse="s3://lake").rows
+
     :param text: statements separated by ``;``.
     :param warehouse: URI or path below which tables have names; those given by location need none.
     :param options: of the store; see :class:`~spark_apps.storage.store.Store`.

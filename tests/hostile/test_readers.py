@@ -31,7 +31,7 @@ SHARED = ("spark_apps.storage.documents", "spark_apps.storage.parquet.headers", 
           "spark_apps.actions.register")  # fmt: skip
 ELSEWHERE = {
     ("spark_apps/actions/register.py", "_of_source"): "the log of a source: hostile/test_sources.py",
-    ("spark_apps/actions/register.py", "standing"): "the log of a source: hostile/test_sources.py",
+    ("spark_apps/actions/register.py", "find_registration"): "the log of a source: hostile/test_sources.py",
     ("spark_apps/actions/template.py", "_renew"): "the log that the action has read already",
     ("spark_apps/actions/take_over.py", "_last_drop"): "the log of a table that was dropped: actions/test_take_over.py",
     ("spark_apps/cli/lake.py", "timeline"): "as the hook does, for a person: cli/",

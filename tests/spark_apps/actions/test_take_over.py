@@ -115,7 +115,7 @@ def test_given_written_rows_that_are_not_the_sources_then_nothing_is_committed(
         return real(rows if len(calls) == 1 else rows.withColumn("id", rows.id + 1), tree)
 
     monkeypatch.setattr(take_over, "totals", altered)
-    with pytest.raises(errors.VerificationFailed, match="sum of id: 10 there, 15 here"):
+    with pytest.raises(errors.VerificationFailed, match="sum of id: 10 in the source, 15 written"):
         IndexedTable.create(spark, tmp_path / "t", record_key=["id"], from_source=source)
     log = Timeline(Store(tmp_path / "t"))
     log.refresh()
