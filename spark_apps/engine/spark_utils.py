@@ -112,13 +112,15 @@ def load_files(
     Readers are kept for the same arguments: to make one takes a call to the JVM for each option, and a query may need
     several. So is what Spark's reader makes of files that never change: it looks each of them up, every time.
 
+    ::
+
+        load_files(spark, "parquet", schema, READ_OPTIONS, ["file:/lake/t/data/a.parquet"], {"name": ["t"]})
+
     :raises EnvironmentMismatch: if Spark lacks the class of the files' store.
     :param described: what the rule in the optimizer gives Spark about this scan: its ``name``, ``share`` of the files'
         bytes, ``rows`` where they are known, and, where Spark is to take the files for buckets, ``buckets``, and the
         columns that they are dealt ``by`` and ``sorted`` by.
     :param written_once: no other file is ever written at one of these paths.
-
-    ``load_files(spark, "parquet", schema, READ_OPTIONS, ["file:/lake/t/data/a.parquet"], {"name": ["t"]})``
     """
     readers = _READERS.setdefault(spark, {})
     key = (form, schema.json(), tuple(sorted(options.items())))

@@ -219,6 +219,10 @@ def bucket_id(
 ) -> int:
     """Return the bucket of one key, from 0 to ``count`` - 1.
 
+    ::
+
+        bucket_id(["k1", 7], 16, types=["string", "int"])  # 5
+
     :param values: the values of the hash fields, in the order of the table's ``hash_fields``.
     :param count: buckets of the partition.
     :param hash_function: ``xxhash64`` is Spark's ``pmod(xxhash64(...), count)``; ``java`` is ``(List.hashCode() &

@@ -441,6 +441,10 @@ def plan_maintenance(
 ) -> MaintenancePlan:
     """Return the plan of a run.
 
+    ::
+
+        plan_maintenance(surveys, missed, Budget(bytes=10**12, minutes=60), "nightly", at_once=4)
+
     :param at_once: how many tables are worked on side by side; the budget of minutes is by the clock.
     :param most_tables: how many tables one run can take.
     """

@@ -166,7 +166,12 @@ def look_at(
     patience: float = PATIENCE_SECONDS,
     at_once: int = _AT_ONCE,
 ) -> tuple[list[Look], list[Missed]]:
-    """Look at every table as ``look`` does, ``at_once`` of them at a time, each within ``patience`` seconds."""
+    """Look at every table as ``look`` does, ``at_once`` of them at a time, each within ``patience`` seconds.
+
+    ::
+
+        surveys, missed = look_at(tables, survey_table, patience=30, at_once=4)
+    """
     tables = list(tables)
     answers = _each(look, tables, patience, at_once)
     seen: list[Look] = []

@@ -163,6 +163,10 @@ def bucket_column(
 ) -> Column:
     """Return the bucket of each row, an int from 0 to ``count`` - 1.
 
+    ::
+
+        rows.withColumn("bucket", bucket_column(["id"], 16, types=["bigint"]))
+
     :param hash_fields: names (taken literally, a dot is part of the name) or columns, in the table's order.
     :param count: one count, or a column that holds the count of each row's partition.
     :param hash_function: ``xxhash64``, ``java``, ``sql:…`` (over fields given by name), or a user's class.
@@ -238,6 +242,10 @@ def compute_buckets(
     """Return the buckets of keys, in their order.
 
     On the driver where the function has a twin there, else by a Spark job.
+
+    ::
+
+        compute_buckets(spark, {"id": "bigint"}, [(1,), (2,)], 16)
 
     :param fields: hash field -> its Spark type; a key has a value for each.
     """

@@ -77,6 +77,10 @@ def scan(
 ) -> DataFrame:
     """Return the rows of file groups, merged.
 
+    ::
+
+        scan(snapshot, snapshot.data, snapshot.groups(), ["id", "fare"])  # all live rows of the table
+
     :param groups: (partition, group) -> its files in merge order: all of them, or the deltas above a
         sequence number.
     :param columns: which columns, in this order; all by default. With
@@ -126,6 +130,10 @@ def scan_keys(
 
     What :func:`with_keys` gives of :func:`scan`; but files lose all other rows before they are merged, so that merging
     costs by the number of keys, and not by the size of the files.
+
+    ::
+
+        scan_keys(snapshot, snapshot.data, snapshot.groups(), ["id", "fare"], keys, ["id"])
     """
     plain, merged = _split_unmerged(groups)
     needed = list(dict.fromkeys([*columns, *names, *tree.identity]))
@@ -256,6 +264,10 @@ def with_keys(
     without: bool = False,
 ) -> DataFrame:
     """Return the rows whose key columns ``names`` are (or, ``without``, are not) among ``keys``.
+
+    ::
+
+        with_keys(rows, keys, snapshot.data, ["id"], without=True)  # rows whose id is none of the keys
 
     :param key_count: how many rows ``keys`` has at most, if known; few are broadcast.
     """

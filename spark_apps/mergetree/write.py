@@ -151,6 +151,10 @@ def stage_rows(
 ) -> list[AddFile]:
     """Write rows as files of the tree, not yet visible, and return the actions that make them so.
 
+    ::
+
+        stage_rows(store, tree, rows, "data/t.1/rows", [Target("dt=2026-11-27", ("2026-11-27",), 8)])
+
     :param rows: the tree's columns; for deltas with tombstones also
         :data:`~spark_apps.mergetree.tree.DELETED`, and for a tree without hashed groups
         :data:`~spark_apps.mergetree.tree.GROUP_ID`.

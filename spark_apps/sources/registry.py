@@ -459,6 +459,10 @@ def discover(
 ) -> Discovery:
     """Find out where a source is, its format, and its columns.
 
+    ::
+
+        discover(spark, "s3://lake/raw/trips/*.csv", "csv", "id bigint, fare double", {"header": "true"}, None)
+
     :param uri: an address, a glob, or for plain files the name of a table in Spark's catalog.
     :raises InvalidInput: (or one of its kin) if it cannot be registered.
     :raises TableNotFound: if there is no table.

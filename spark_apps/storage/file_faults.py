@@ -80,7 +80,7 @@ def fault_of(text: str) -> FileFault:
     match = _CODEC.search(text)
     if match is not None:
         name = next((value for value in match.groupdict().values() if value), "")
-        said = f"is compressed by a codec that is missing here{f' ({name})' if name else ''}"
+        said = f"is compressed by a codec that its reader does not have{f' ({name})' if name else ''}"
         return FileFault(
             "codec", said,
             "The file is whole: install the codec where it is read, or have it written with another one, such as zstd "

@@ -816,6 +816,10 @@ def open_by_address(
 ) -> RangedFile:
     """Open a file by its address, on any machine that reaches it.
 
+    ::
+
+        open_by_address("s3://lake/trips/data/a.parquet", 1_234, {"aws_region": "eu-central-1"}).tail(8)
+
     :param path: unquoted: a local path, with or without ``file://``, or a URI of a store.
     :param options: of that store.
     :param etag: its etag when it was listed, if the file may change.

@@ -109,7 +109,7 @@ def try_store(store: Store) -> list[Reach]:
         ("see every file listed at once, in order", lambda: _listed(store, names)),
         ("list what comes after a name", lambda: _equal(_keys(store, names[4]), names[5:])),
         ("list folders", lambda: _equal("probe" in store.folders(), True)),
-        ("take a name with spaces and signs as it stands", lambda: _odd_name(store, data)),
+        ("take a name with spaces and signs literally", lambda: _odd_name(store, data)),
         ("delete, and not see it listed any more", lambda: _deleted(store)),
     ]
     reaches: list[Reach] = []
@@ -160,7 +160,7 @@ def _replaced(store: ObjectStore, name: str) -> None:
     if store.get(name) != other:
         raise LakeIndexError(
             "the bytes of before were read",
-            hint="Turn off the cache between here and the store: a log needs its newest.",
+            hint="Turn off the cache between this process and the store: a log needs the newest bytes.",
         )
 
 
@@ -192,7 +192,7 @@ def _raced(store: ObjectStore) -> None:
     with ThreadPoolExecutor(_AT_ONCE) as pool:
         winners = [number for number in pool.map(create, range(_AT_ONCE)) if number is not None]
     if len(winners) != 1:
-        raise LakeIndexError(f"{len(winners)} of {_AT_ONCE} were told that they created it", hint=_NO_LOG)
+        raise LakeIndexError(f"{len(winners)} of {_AT_ONCE} writers got the answer that they created it", hint=_NO_LOG)
     _equal(store.get(name), b"%d" % winners[0])
 
 

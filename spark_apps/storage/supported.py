@@ -22,7 +22,7 @@ SPARK_RANGE = "3.5 to 4.3"
 """The minor releases that the tests are run on (``make matrix``); newer ones of Spark 4 are let through."""
 
 
-NO_PYSPARK = "This works by Spark, and the Python package pyspark is not installed here."
+NO_PYSPARK = "This works by Spark, and the Python package pyspark is not installed in this environment."
 INSTALL_PYSPARK = f"pip install pyspark, of Spark {SPARK_RANGE}; open_table reads tables without it."
 
 
@@ -80,7 +80,7 @@ def _check_pair(version: str, release: tuple[int, ...]) -> None:
         reason = "it needs numpy below 2, of which there is no build for Python 3.13 and newer"
         instead = ""
     elif find_spec("distutils") is None:
-        reason = "it imports distutils, which Python 3.12 removed and no package here provides"
+        reason = "it imports distutils, which Python 3.12 removed and no installed package provides"
         instead = "; or install setuptools, which provides distutils: pip install setuptools"
     else:
         return

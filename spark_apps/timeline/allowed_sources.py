@@ -322,7 +322,7 @@ def _configured(catalog: str, name: str) -> str | None:
 
 def _not_allowed(log: str, what: str, address: str) -> SourceNotAllowed:
     return SourceNotAllowed(
-        f"{f'The log {log}' if log else 'The table'} names {what} here says that it may be read for that.",
+        f"{f'The log {log}' if log else 'The table'} names {what} allows it to be read for that.",
         hint=f'Add "{address[:300]}", or a folder above it, to {SOURCE_ROOTS} of the table connection, or of the '
         "storage options; or load the source by its own address, with its index_root and name, if it was given them.",
     )
@@ -340,8 +340,8 @@ _REFUSED = {
     "modifiedbefore": "Files are chosen by the log, not by their time.",
     "modifiedafter": "Files are chosen by the log, not by their time.",
     "basepath": "Partition columns are those below the part of the location without a pattern.",
-    "ignoremissingfiles": "A missing file is an error here.",
-    "ignorecorruptfiles": "A damaged file is an error here.",
+    "ignoremissingfiles": "A missing file is always an error.",
+    "ignorecorruptfiles": "A damaged file is always an error.",
     "path": "Give the location as the first argument.",
     "paths": "Give the location as the first argument.",
 }

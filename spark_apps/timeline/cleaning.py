@@ -94,6 +94,10 @@ def clean(
     without a sign of life for ``presumed_dead_seconds`` are aborted by a commit first. Orderings of deletes whose time
     is over are no longer kept from a commit on that comes before the expiry.
 
+    ::
+
+        clean(timeline, retain_versions=5, retain_seconds=86_400)
+
     :param published_log: also replace the Delta log of a published table by a checkpoint of its newest version. Its
         older files hold lowest and highest values of rows that are gone; and files that only older published versions
         name go at once, without the retention that they have otherwise.

@@ -47,6 +47,11 @@ def create_table(
 
     Where a table was dropped, its log goes on: the new table is the next version of it, with an id of its own.
 
+    ::
+
+        fields = Field("id", "bigint"), Field("dt", "string")
+        timeline, receipt = create_table(Store("/lake/trips"), TableDefinition("trips", fields, ("id",), ("dt",)))
+
     :param actions: what the table begins with: its hashing config, its indexes.
     :param txn_id: names the intent: a retry finds its own version 0.
     :raises TableExists: if there is a table.

@@ -101,7 +101,7 @@ def check_writable(writer: Collection[str], where: str) -> None:
     if unknown:
         raise UnsupportedFeature(
             f"{where} has the writer {_named(unknown)}, which airflow-provider-index {__version__} does not know: it "
-            "can be read here, and not be written.",
+            "can read the table, and not write to it.",
             hint=_INSTALL,
         )
 

@@ -297,6 +297,10 @@ class Transaction:
     ) -> str:
         """Write the manifest of a stage; staging again replaces it. Nothing becomes visible.
 
+        ::
+
+            transaction.stage("rows", actions, writes=[Write(group_scope("dt=2026-11-27", "3"), "append")])
+
         :param made_from: stages this one was made from, with the hashes that staging them returned.
         :param token: of the try that stages, from :meth:`claim`; without effect once another try has claimed the stage.
         :param operation: what was done; puts the stage's name before its metrics in the receipt.
@@ -343,6 +347,10 @@ class Transaction:
         guard: Guard | None = None,
     ) -> Receipt:
         """Publish the work in one commit: ``actions``, or without them what the stages' manifests list.
+
+        ::
+
+            receipt = transaction.commit(metrics={"rows": 17})  # what the stages have staged
 
         :param reads: what the work relied on; added to that of the manifests.
         :param writes: what it writes; added likewise. Every file added or removed must be within one of these.
@@ -453,6 +461,10 @@ def begin(
 
     The request is written first and the log read again after it, so that from the base on nothing is cleaned away.
 
+    ::
+
+        transaction = begin(timeline, operation="upsert", txn_id="load-2026-11-27", stages=("rows", "indexes"))
+
     :param txn_id: names the intent; a retry gives the same one. Drawn by lot if not given.
     :param scopes: what it may write, for a process that drains a window; ``None`` for anything.
     :param window: epoch of the stop-write window it works under.
@@ -537,6 +549,10 @@ def resume(timeline: Timeline, txn_id: str, attempt: int) -> Transaction:
 
 def abort(timeline: Timeline, txn_id: str, attempt: int, reason: str = "") -> Receipt:
     """End an attempt by a commit, after which it cannot commit and its files may go.
+
+    ::
+
+        abort(timeline, "load-2026-11-27", attempt=1, reason="its cluster is gone")
 
     :returns: the receipt of the abort, of this call or an earlier one.
     :raises AlreadyCommitted: if that very attempt has committed; nothing was aborted.

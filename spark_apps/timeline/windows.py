@@ -41,6 +41,10 @@ def open_window(
 ) -> Window:
     """Open a window over the whole table, or over some partitions.
 
+    ::
+
+        window = open_window(timeline, "rescale of trips", partitions=["dt=2026-11-27"], seconds=600)
+
     :param holder: who holds it, for people.
     :param seconds: until its deadline, which renewals move.
     :param at_most: until its last moment, which nothing moves; six hours, or ``seconds`` if that is more.
@@ -211,6 +215,10 @@ def drain(
     renew_seconds: float | None = None,
 ) -> int:
     """Wait until no attempt from before the window is live in its scope.
+
+    ::
+
+        aborted = drain(timeline, window.epoch, seconds=300, then_abort=True)
 
     :param silent_seconds: attempts without a sign of life for that long are aborted by a commit.
     :param then_abort: when the time is up, abort those that remain instead of raising.
