@@ -37,6 +37,7 @@ MOVED = {
     _LAKE + "mergetree.pyspark_names": _LAKE + "engine.pyspark_names",
     _LAKE + "mergetree.spark_utils": _LAKE + "engine.spark_utils",
     _LAKE + "mergetree.spark_versions": _LAKE + "engine.spark_versions",
+    _LAKE + "mergetree.write_here": _LAKE + "mergetree.write_on_driver",
     _LAKE + "opened": _LAKE + "arrow_table",
     _LAKE + "refresh_index": _LAKE + "programs.refresh_index",
     _LAKE + "register_table": _LAKE + "programs.register_table",

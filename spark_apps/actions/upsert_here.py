@@ -36,7 +36,7 @@ from spark_apps.mergetree.read import live_rows
 from spark_apps.mergetree.schema import column
 from spark_apps.mergetree.times import InexactTimes
 from spark_apps.mergetree.tree import DELETED, Snapshot, Tree
-from spark_apps.mergetree.write_here import can_stage_here, stage_table
+from spark_apps.mergetree.write_on_driver import can_stage_on_driver, stage_table
 from spark_apps.storage.arrow_keys import number_rows
 from spark_apps.timeline.files import GroupKey
 from spark_apps.timeline.model import AddFile
@@ -63,7 +63,7 @@ def takes_few_rows(attempt: Attempt, tree: Tree) -> bool:
         attempt.limits.staged_rows > 0
         and attempt.limits.local_files
         and tree.hash_function in _HASHES
-        and can_stage_here(snapshot.spark, snapshot.store, tree)
+        and can_stage_on_driver(snapshot.spark, snapshot.store, tree)
     )
 
 

@@ -68,7 +68,7 @@ from spark_apps.layout.types import parse_type
 from spark_apps.mergetree.blocks import column_bytes, stored_share
 from spark_apps.mergetree.schema import column_share, column_types, resolve
 from spark_apps.mergetree.tree import Snapshot, Tree
-from spark_apps.mergetree.write_here import order_of
+from spark_apps.mergetree.write_on_driver import order_of
 from spark_apps.query.explain import Explanation, explain_plan
 from spark_apps.query.planning import ParsedPredicateProbe, ReadPlan, Shuffle, plan_read
 from spark_apps.query.predicates import Predicate, of_columns

@@ -31,7 +31,7 @@ from spark_apps.layout.types import parse_type
 from spark_apps.mergetree.blocks import BLOCK, BlockFile, column_bytes
 from spark_apps.mergetree.schema import column_types
 from spark_apps.mergetree.tree import GROUP_ID, Snapshot, Tree
-from spark_apps.mergetree.write_here import order_of
+from spark_apps.mergetree.write_on_driver import order_of
 from spark_apps.storage.arrow_keys import in_one_piece
 from spark_apps.storage.errors import UnsupportedSource
 from spark_apps.storage.parquet.files import group_rows, read_footer

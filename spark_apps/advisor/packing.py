@@ -13,7 +13,7 @@ from typing import Any
 from spark_apps.engine.spark_utils import setting
 from spark_apps.mergetree.tree import Snapshot, Tree
 from spark_apps.mergetree.write import without_dictionary
-from spark_apps.mergetree.write_here import CODECS, PAGE_BYTES, footer_metadata, parquet_options, with_statistics
+from spark_apps.mergetree.write_on_driver import CODECS, PAGE_BYTES, footer_metadata, parquet_options, with_statistics
 from spark_apps.storage.parquet.files import column_chunks, read_footer
 from spark_apps.storage.parquet.statistics import column_name
 

@@ -66,7 +66,7 @@ from spark_apps.mergetree.read import read_files, scan, with_keys
 from spark_apps.mergetree.schema import check_key_types, column, column_types, resolve, struct_type
 from spark_apps.mergetree.tree import DELETED, GROUP_ID, FileGroups, Snapshot, Tree, stored_names
 from spark_apps.mergetree.write import fold, plan_fold, stage_rows
-from spark_apps.mergetree.write_here import can_stage_here, stage_table
+from spark_apps.mergetree.write_on_driver import can_stage_on_driver, stage_table
 from spark_apps.storage.arrow_keys import number_rows
 from spark_apps.storage.errors import InvalidInput, VerificationFailed
 from spark_apps.timeline.files import DataFile, GroupKey, is_merged
@@ -376,7 +376,7 @@ class EntryHandler(IndexHandler):
         tree, snapshot = self.tree(context.table, context.definition), context.snapshot
         if self.expressions(context.table, context.definition):
             return None  # Spark computes them
-        if not is_exactly_comparable(tree) or not can_stage_here(snapshot.spark, snapshot.store, tree):
+        if not is_exactly_comparable(tree) or not can_stage_on_driver(snapshot.spark, snapshot.store, tree):
             return None
         lazy = self.keeps_old_entries(context.definition)
         if changes.before is None and not lazy:

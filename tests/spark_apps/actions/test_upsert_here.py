@@ -13,7 +13,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from spark_apps import IndexedTable
-from spark_apps.mergetree.write_here import can_stage_here
+from spark_apps.mergetree.write_on_driver import can_stage_on_driver
 from spark_apps.timeline.model import REPLACED, AddFile
 from tests.spark_apps.frames import frame
 from tests.spark_apps.small_tables import within
@@ -212,9 +212,9 @@ def test_given_what_is_not_known_here_then_spark_writes(
         "parquet.crypto.factory.class": "org.example.Factory",
         "spark.sql.parquet.writeLegacyFormat": "true",
     }.items():
-        assert can_stage_here(spark, one.snapshot.store, one.snapshot.data)
+        assert can_stage_on_driver(spark, one.snapshot.store, one.snapshot.data)
         spark.conf.set(setting, value)
         try:
-            assert not can_stage_here(spark, one.snapshot.store, one.snapshot.data), setting
+            assert not can_stage_on_driver(spark, one.snapshot.store, one.snapshot.data), setting
         finally:
             spark.conf.unset(setting)

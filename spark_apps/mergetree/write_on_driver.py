@@ -48,7 +48,7 @@ def _written_types() -> tuple[type[T.DataType], ...]:
     return (T.StringType, T.BinaryType, *integers, *others)
 
 
-def can_stage_here(spark: SparkSession, store: ObjectStore, tree: Tree) -> bool:
+def can_stage_on_driver(spark: SparkSession, store: ObjectStore, tree: Tree) -> bool:
     """Test whether :func:`stage_table` writes rows of a tree as a Spark job of the session would."""
     kinds = [tree.field(name).dataType for name in tree.columns]
     if tree.by_id or not is_countable(store, tree) or any(type(kind) not in _written_types() for kind in kinds):
