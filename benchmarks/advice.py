@@ -160,7 +160,7 @@ def _questions(table: Any, name: str, scale: float) -> list[Question]:
     """Return queries that are drawn: one value, some, a range, a word, or two of these, of some columns."""
     from spark_apps.advisor.questions import Question
     from spark_apps.query.parsing import parse_predicate
-    from spark_apps.query.predicates import columns_of
+    from spark_apps.query.predicates import Filter, columns_of
 
     dice, snapshot = random.Random(20), table.snapshot
     types = {field.name: field.type for field in snapshot.table.fields}
@@ -192,7 +192,7 @@ def _questions(table: Any, name: str, scale: float) -> list[Question]:
         wanted = dice.choice(held) if dice.random() < 0.5 else snapshot.data.columns
         needed = {*dice.sample(wanted, dice.randint(1, min(6, len(wanted)))), *columns_of(predicate)}
         columns = tuple(column for column in snapshot.data.columns if column in needed)
-        questions.append(Question(number, where, predicate, columns, 1.0))
+        questions.append(Question(number, Filter(predicate, where), columns, 1.0))
     return questions
 
 

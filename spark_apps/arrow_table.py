@@ -24,7 +24,7 @@ from spark_apps.indexes.keyed.matching import keys_from_arrow, kinds_of, normali
 from spark_apps.mergetree.schema import quote, resolve
 from spark_apps.mergetree.tree import Snapshot, Tree
 from spark_apps.query.arrow_dataset import arrow_dataset
-from spark_apps.query.arrow_reading import BY_SPARK, arrow_plan, arrow_schema, predicate_of_keys
+from spark_apps.query.arrow_reading import BY_SPARK, arrow_plan, arrow_schema
 from spark_apps.query.arrow_verify import verify_entries
 from spark_apps.query.explain import (
     Explanation,
@@ -39,10 +39,11 @@ from spark_apps.query.explain import (
     status_of,
     view_table,
 )
+from spark_apps.query.limits import ALWAYS_KEYS, MAX_LOOKUP_KEYS, MIN_ROWS_PER_LOOKUP_KEY
 from spark_apps.query.logged import Asked, note_query
-from spark_apps.query.planning import ALWAYS_KEYS, ReadPlan, plan_read
+from spark_apps.query.planning import ReadPlan, plan_read
 from spark_apps.query.predicate_text import lines_of_predicate
-from spark_apps.query.predicates import Fixed, Predicate, reasons
+from spark_apps.query.predicates import Filter, Fixed, Predicate, predicate_of_keys, reasons
 from spark_apps.query.wanted_keys import WantedKeys, keys_by_group
 from spark_apps.storage.errors import EnvironmentMismatch, InvalidInput, InvalidPredicate
 from spark_apps.storage.parameters import Parameters, bind_where
@@ -237,9 +238,9 @@ class OpenTable(Printed):
         :raises UnsupportedSource: naming what only Spark's own reader reads correctly.
         """
         started = time.perf_counter()
-        reader, plan, query = self._batches(bind_where(where, parameters), columns)
+        reader, plan, names = self._batches(bind_where(where, parameters), columns)
         rows = reader.read_all()
-        note_query(plan, Asked(query.names, query.where), started)
+        note_query(plan, Asked(names), started)
         return rows
 
     def batches(
@@ -256,8 +257,8 @@ class OpenTable(Printed):
         :param where: and ``columns``, ``parameters``: as in :meth:`read`.
         """
         started = time.perf_counter()
-        reader, plan, query = self._batches(bind_where(where, parameters), columns)
-        note_query(plan, Asked(query.names, query.where), started)
+        reader, plan, names = self._batches(bind_where(where, parameters), columns)
+        note_query(plan, Asked(names), started)
         return reader
 
     def preview(self, where: str) -> Preview:
@@ -273,19 +274,19 @@ class OpenTable(Printed):
 
         check_no_comment(where)
         names = self.definition.record_key or self._snapshot.data.columns[:1]
-        reader, plan, query = self._batches(where, names)
-        assert query.predicate is not None
+        reader, plan, _ = self._batches(where, names)
+        assert plan.predicate is not None
         rows = sum(batch.num_rows for batch in reader)
         files = sum(len(files) for files in plan.files.values())
-        return Preview(tuple(lines_of_predicate(query.predicate)), rows, files if rows else 0, self.version)
+        return Preview(tuple(lines_of_predicate(plan.predicate)), rows, files if rows else 0, self.version)
 
-    def _batches(self, where: str | None, columns: Sequence[str] | None) -> tuple[Any, ReadPlan, _Query]:
+    def _batches(self, where: str | None, columns: Sequence[str] | None) -> tuple[Any, ReadPlan, Sequence[str]]:
         import pyarrow as pa
 
-        query = self._query(where, columns)
-        plan = query.plan()
-        found = arrow_plan(plan, query.names, query.predicate)
-        return pa.RecordBatchReader.from_batches(found.schema, found.batches()), plan, query
+        names = self._names(columns)
+        plan = plan_read(self._snapshot, self._filter(where), names)
+        found = arrow_plan(plan, names, plan.predicate)
+        return pa.RecordBatchReader.from_batches(found.schema, found.batches()), plan, names
 
     def lookup(self, keys: Any, columns: Sequence[str] | None = None) -> Any:
         """Return the rows with some record keys as a ``pyarrow.Table``, in no particular order.
@@ -303,14 +304,13 @@ class OpenTable(Printed):
         tree = self._snapshot.data
         if not tree.key:
             raise InvalidInput("The table has no record key.", hint="Use read(where).")
-        names = tree.columns if columns is None else resolve(columns, tree.columns, "columns")
+        names = self._names(columns)
         given = keys_of(tree, tree.key, keys)
         needed = tuple(dict.fromkeys([*names, *tree.key]))
         predicate = _predicate_of_keys(self._snapshot, given)
         started = time.perf_counter()
-        plan = plan_read(
-            self._snapshot, None if predicate is None else "record keys", needed, predicate=predicate
-        )  # fmt: skip
+        where = None if predicate is None else Filter(predicate, "record keys", sql=False)
+        plan = plan_read(self._snapshot, where, needed)
         wanted = _as_compared(tree, given)
         found = arrow_plan(plan, needed, None, wanted, keys_by_group(plan, wanted))
         rows = pa.Table.from_batches(found.batches(), found.schema).select(list(names))
@@ -336,13 +336,13 @@ class OpenTable(Printed):
         :raises InvalidInput: (or a subclass) for a hypothetical index that ``create_index`` would refuse.
         :raises EnvironmentMismatch: where definitions of indexes cannot be checked, for pyspark is not installed.
         """
-        query = self._query(bind_where(where, parameters), columns)
+        names, asked = self._names(columns), self._filter(bind_where(where, parameters))
         if not hypothetical:
-            return explain_plan(query.plan(), query.names)
+            return explain_plan(plan_read(self._snapshot, asked, names), names)
         _library("pyspark", "explain(hypothetical=…)", "leave hypothetical out, for a plan with the indexes there are")
         from spark_apps.advisor.hypothetical import explain_hypothetical
 
-        return explain_hypothetical(self._snapshot, query.where, query.names, hypothetical, query.predicate)
+        return explain_hypothetical(self._snapshot, asked, names, hypothetical)
 
     def asked(self) -> Workload:
         """Return what was asked of the table, as far as its query log has it.
@@ -422,10 +422,12 @@ class OpenTable(Printed):
         """
         connection.register(name, arrow_dataset(self._snapshot))
 
-    def _query(self, where: str | None, columns: Sequence[str] | None) -> _Query:
-        tree = self._snapshot.data
-        names = tree.columns if columns is None else resolve(columns, tree.columns, "columns")
-        return _Query(self._snapshot, where, exact_predicate(self._snapshot, where, time_zone=self._time_zone), names)
+    def _names(self, columns: Sequence[str] | None) -> Sequence[str]:
+        declared = self._snapshot.data.columns
+        return declared if columns is None else resolve(columns, declared, "columns")
+
+    def _filter(self, where: str | None) -> Filter | None:
+        return exact_filter(self._snapshot, where, time_zone=self._time_zone)
 
 
 @dataclass(frozen=True)
@@ -438,20 +440,9 @@ class Preview:
     version: int
 
 
-@dataclass(frozen=True)
-class _Query:
-    snapshot: Snapshot
-    where: str | None
-    predicate: Predicate | None
-    names: tuple[str, ...]
-
-    def plan(self) -> ReadPlan:
-        return plan_read(self.snapshot, self.where, self.names, predicate=self.predicate)
-
-
-def exact_predicate(
+def exact_filter(
     snapshot: Snapshot, where: str | None, what: str = "The predicate", time_zone: str | None = None
-) -> Predicate | None:
+) -> Filter | None:
     """Return a predicate that is decided by the rows' values alone.
 
     :param what: who gave it, for the message.
@@ -463,15 +454,14 @@ def exact_predicate(
         return None
     from spark_apps.query.parsing import parse_predicate
 
-    types = {field.name: field.type for field in snapshot.table.fields}
-    timestamps = None if time_zone is None else "timestamp"
+    types, timestamps = snapshot.data.types, None if time_zone is None else "timestamp"
     predicate = parse_predicate(where, types, time_zone=time_zone, timestamps=timestamps)
     unclear = reasons(predicate)
     if unclear:
         raise InvalidPredicate(
             f"{what} is {where!r}, of which only Spark can tell: {'; '.join(unclear[:3])}.", hint=BY_SPARK
         )
-    return predicate
+    return Filter(predicate, where)
 
 
 def _check_time_zone(name: str) -> None:
@@ -501,12 +491,6 @@ def _library(name: str, method: str, instead: str = "use read, which gives a pya
 
 # --- record keys ------------------------------------------------------------------------------------------------------
 
-_MAX_VALUES = 10_000
-"""Values of a column that a predicate lists; of more keys all rows are compared."""
-
-_MIN_ROWS_PER_KEY = 8_192
-"""Rows for each key, below which most pages of the rows and of an index hold a key: no index is asked then."""
-
 
 def _predicate_of_keys(snapshot: Snapshot, keys: Any) -> Predicate | None:
     """Return a predicate that holds for all rows with one of these keys, and perhaps for others.
@@ -516,7 +500,7 @@ def _predicate_of_keys(snapshot: Snapshot, keys: Any) -> Predicate | None:
     tree = snapshot.data
     if keys.num_rows > ALWAYS_KEYS:
         rows = sum(file.rows for file in snapshot.state.files(tree.name))
-        if keys.num_rows > min(_MAX_VALUES, rows // _MIN_ROWS_PER_KEY):
+        if keys.num_rows > min(MAX_LOOKUP_KEYS, rows // MIN_ROWS_PER_LOOKUP_KEY):
             return None
     try:
         listed = [key for key in keys_from_arrow(keys, tree, tree.key) if None not in key]

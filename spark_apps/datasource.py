@@ -23,7 +23,7 @@ from typing import Any
 
 from pyspark.sql import types as T
 
-from spark_apps.arrow_table import exact_predicate, open_table
+from spark_apps.arrow_table import exact_filter, open_table
 from spark_apps.layout.types import ColumnType, normalize, parse_type
 from spark_apps.mergetree.schema import resolve
 from spark_apps.mergetree.tree import Snapshot
@@ -34,6 +34,7 @@ from spark_apps.query.predicates import (
     NAN,
     And,
     Comparison,
+    Filter,
     Fixed,
     In,
     IsNull,
@@ -223,10 +224,9 @@ class IndexedReader(DataSourceReader):
     def __init__(self, snapshot: Snapshot, schema: T.StructType, where: str | None) -> None:
         self._snapshot: Snapshot | None = snapshot
         self._schema = schema
-        self._exact = _where(snapshot, where)
-        self._predicate, self._text, self._where = self._exact, where, where
-        self._pushed = self._pushed_some = False
-        self._types = {field.name: field.type for field in snapshot.table.fields}
+        self._filter = self._exact = _where(snapshot, where)
+        self._pushed = False
+        self._types = snapshot.data.types
 
     def __getstate__(self) -> dict[str, Any]:
         # Readers go to every task; the log's state stays where the query is planned.
@@ -244,32 +244,27 @@ class IndexedReader(DataSourceReader):
         filtered otherwise or not at all, which a reader cannot know; with these versions filters prune nothing.
         """
         self._pushed = True
-        pushed = predicate_of(filters, self._types)
-        if pushed is not None and KEPT_WITH_SCAN:
-            self._pushed_some = True
-            self._predicate = pushed if self._exact is None else And((self._exact, pushed))
-            self._text = " AND ".join([*([] if self._text is None else [self._text]), *map(text_of, filters)])
+        predicate = predicate_of(filters, self._types)
+        if predicate is not None and KEPT_WITH_SCAN:
+            pushed = Filter(predicate, " AND ".join(map(text_of, filters)), sql=False)
+            self._filter = pushed if self._exact is None else self._exact & pushed
         return filters
 
     def partitions(self) -> list[InputPartition]:
         started = time.perf_counter()
         plan = self.plan()
         if keeps_log(plan.snapshot.table):
-            # What the option where says is exact, and else filters came without their text.
-            note_query(plan, Asked(self._schema.names, None if self._pushed_some else self._where), started)
+            note_query(plan, Asked(self._schema.names), started)
             QUERY_LOG.flush()  # this process is ended without a farewell
-        if plan.predicate is None:
+        if plan.where is None:
             logger.warning("%s is read whole: %s", plan.snapshot.store.uri, self._why_not_pruned())
-        whole = arrow_plan(plan, self._schema.names, self._exact)
+        whole = arrow_plan(plan, self._schema.names, None if self._exact is None else self._exact.predicate)
         return [_Part(replace(whole, parts=parts)) for parts in _grouped(whole.parts)] or [_Part(whole)]
 
     def plan(self) -> ReadPlan:
         """Return what is read, by the filters that are known."""
         assert self._snapshot is not None
-        names = self._schema.names
-        if self._predicate is None or self._text is None:
-            return plan_read(self._snapshot, None, names)
-        return plan_read(self._snapshot, self._text, names, predicate=self._predicate)
+        return plan_read(self._snapshot, self._filter, self._schema.names)
 
     def _why_not_pruned(self) -> str:
         """Return why nothing is pruned."""
@@ -306,9 +301,9 @@ def _grouped(parts: Iterable[ArrowPart]) -> Iterator[tuple[ArrowPart, ...]]:
 # --- what it takes ------------------------------------------------------------------------------------------------
 
 
-def _where(snapshot: Snapshot, where: str | None) -> Predicate | None:
+def _where(snapshot: Snapshot, where: str | None) -> Filter | None:
     with _hinting_at_a_session():
-        return exact_predicate(snapshot, where, "The option 'where'")
+        return exact_filter(snapshot, where, "The option 'where'")
 
 
 @contextmanager
@@ -432,7 +427,7 @@ def _atom(pushed: Any, types: Mapping[str, ColumnType]) -> Predicate:
 
 def _value(value: Any, kind: ColumnType) -> Any:
     if kind.kind in ("other", "char"):
-        raise _UnsupportedFilter(f"values of type {kind.text} are not compared without Spark")
+        raise _UnsupportedFilter(f"values of type {kind.text} are not compared")
     try:
         normalized = normalize(value, kind)
     except InvalidSchema as error:

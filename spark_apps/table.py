@@ -55,6 +55,7 @@ from spark_apps.query.explain import (
     status_of,
     view_table,
 )
+from spark_apps.query.planning import filter_of
 from spark_apps.query.predicates import translate_predicate_errors
 from spark_apps.query.reading import read_rows
 from spark_apps.storage.errors import EnvironmentMismatch, InvalidInput
@@ -539,7 +540,7 @@ class IndexedTable(Printed):
         :raises InvalidPredicate: if the predicate cannot be used on this table.
         :raises UnknownColumn: for a column that the table does not have.
         """
-        return locate_files(self.snapshot, bind(where, parameters), count)
+        return locate_files(self.snapshot, filter_of(self.snapshot, bind(where, parameters)), count)
 
     def verify_erasure(
         self,

@@ -229,8 +229,7 @@ def sought_of(snapshot: Snapshot, where: str | None, values: Iterable[Any] = ())
     found: dict[Any, Sought] = {}
     stored = {each.name: each.stored_name for each in snapshot.table.fields}
     if where is not None:
-        types = {each.name: each.type for each in snapshot.table.fields}
-        for column, literal in _compared(parse_predicate(where, types)):
+        for column, literal in _compared(parse_predicate(where, snapshot.data.types)):
             found[column, repr(literal)] = Sought(literal, column, stored.get(column))
     for value in values:
         if not isinstance(value, str | bytes) or not value:

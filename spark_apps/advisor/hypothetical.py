@@ -70,8 +70,8 @@ from spark_apps.mergetree.schema import column_share, column_types, resolve
 from spark_apps.mergetree.tree import Snapshot, Tree
 from spark_apps.mergetree.write_on_driver import order_of
 from spark_apps.query.explain import Explanation, explain_plan
-from spark_apps.query.planning import ParsedPredicateProbe, ReadPlan, Shuffle, plan_read
-from spark_apps.query.predicates import Predicate, of_columns
+from spark_apps.query.planning import ParsedPredicateProbe, ReadPlan, Shuffle, filter_of, plan_read
+from spark_apps.query.predicates import Filter, Predicate, of_columns
 from spark_apps.storage.errors import InvalidInput, UnsupportedSource
 from spark_apps.storage.parquet.files import read_footer
 from spark_apps.storage.store import WHOLE_BYTES, ObjectStore
@@ -335,9 +335,8 @@ class Hypothetical:
 
     def plan(
         self,
-        where: str | None,
+        where: Filter | None,
         columns: Sequence[str] | None,
-        predicate: Predicate | None = None,
         shuffled_by: Sequence[Shuffle] = (),
         without: ReadPlan | None = None,
     ) -> ReadPlan:
@@ -348,17 +347,15 @@ class Hypothetical:
         :param without: what it reads now, if that is known.
         """
         if without is None:
-            without = plan_read(self._real, where, columns, predicate=predicate, shuffled_by=shuffled_by)
+            without = plan_read(self._real, where, columns, shuffled_by=shuffled_by)
         for handler in self._handlers.values():
             handler.within = without.groups.keys()
-        return plan_read(
-            self.snapshot, where, columns, predicate=predicate, shuffled_by=shuffled_by, handlers=self._handlers
-        )
+        return plan_read(self.snapshot, where, columns, shuffled_by=shuffled_by, handlers=self._handlers)
 
-    def explain(self, where: str | None, names: Sequence[str], predicate: Predicate | None = None) -> Explanation:
+    def explain(self, where: Filter | None, names: Sequence[str]) -> Explanation:
         """Return how a query would be answered, which says that these indexes are not there."""
-        without = plan_read(self._real, where, names, predicate=predicate)
-        plan = self.plan(where, names, predicate, without=without)
+        without = plan_read(self._real, where, names)
+        plan = self.plan(where, names, without=without)
         told = explain_plan(plan, names, by_blocks=False)
         sampled, all_of_them = len(self.sample.groups), self.sample.of
         counted = "in all file groups" if self.sample.whole else f"in {sampled:,} of {all_of_them:,} file groups"
@@ -390,17 +387,16 @@ class Hypothetical:
 
 def explain_hypothetical(
     snapshot: Snapshot,
-    where: str | None,
+    where: Filter | str | None,
     columns: Sequence[str] | None,
     given: Sequence[Mapping[str, Any]],
-    predicate: Predicate | None = None,
 ) -> Explanation:
     """Return how a query would be answered if the table had some indexes more.
 
     Reads the columns of these indexes in a sample of file groups. Nothing is written.
 
+    :param where: as it was read, or SQL, which the session reads by the expressions of these indexes too.
     :param columns: that are asked for; all by default. :param given: the indexes; see :func:`definition_of`.
-    :param predicate: ``where`` as it was parsed before; without a session it has to be.
     :raises InvalidInput: (or its kin) for what ``create_index`` refuses.
     :raises UnsupportedSource: naming what only Spark's own reader reads rightly.
     """
@@ -414,7 +410,8 @@ def explain_hypothetical(
         raise InvalidInput(f"Two hypothetical indexes are called {twice!r}.", hint="Give each a name of its own.")
     sample = read_sample(snapshot, columns_to_sample(snapshot, definitions))
     trials = [trial_of(snapshot, definition, sample) for definition in definitions]
-    return Hypothetical(snapshot, trials, sample).explain(where, names, predicate)
+    table = Hypothetical(snapshot, trials, sample)
+    return table.explain(filter_of(table.snapshot, where) if isinstance(where, str) else where, names)
 
 
 def columns_to_sample(snapshot: Snapshot, definitions: Sequence[IndexDefinition]) -> tuple[str, ...]:

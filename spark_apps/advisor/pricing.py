@@ -112,9 +112,7 @@ class Pricing:
     def _reads(self, at: int, chosen: frozenset[int]) -> int:
         if (at, chosen) not in self._read:
             question = self._questions[at]
-            plan = self._table(chosen).plan(
-                question.where, question.columns, question.predicate, without=self._plain.get(at)
-            )
+            plan = self._table(chosen).plan(question.where, question.columns, without=self._plain.get(at))
             if not chosen:
                 self._plain[at] = plan
             self._read[at, chosen] = plan_bytes(plan)

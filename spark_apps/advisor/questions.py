@@ -11,7 +11,7 @@ from spark_apps.indexes.expressions import Expression
 from spark_apps.mergetree.tree import Snapshot
 from spark_apps.query.parsing import expressions_in, parse_predicate
 from spark_apps.query.planning import parse_for_session
-from spark_apps.query.predicates import Predicate, columns_of, of_whole_rows
+from spark_apps.query.predicates import Filter, Predicate, columns_of, of_whole_rows
 from spark_apps.storage.errors import InvalidInput
 from spark_apps.workload.asked import AskedQuery, QueryGroup, Workload
 
@@ -34,13 +34,16 @@ class Question:
     """
 
     group: int
-    where: str | None
-    predicate: Predicate | None
+    where: Filter | None
     columns: tuple[str, ...]
     a_day: float
     join_keys: tuple[str, ...] = ()
     group_keys: tuple[str, ...] = ()
     order: tuple[str, ...] = ()
+
+    @property
+    def predicate(self) -> Predicate | None:
+        return None if self.where is None else self.where.predicate
 
 
 @dataclass(frozen=True)
@@ -111,7 +114,7 @@ def questions_of(snapshot: Snapshot, workload: Workload) -> Questions:
 
 def _expressions(snapshot: Snapshot, groups: Sequence[QueryGroup]) -> dict[str, tuple[Expression, str]]:
     """Return the expressions that predicates compare, by their texts, each with the type that Spark gives it."""
-    types = {one.name: one.type for one in snapshot.table.fields}
+    types = snapshot.data.types
     found: dict[str, tuple[Expression, str]] = {}
     for where in (where for group in groups for where in _evenly(group.predicates, MOST_PREDICATES)):
         try:
@@ -141,23 +144,23 @@ def _of_group(
     if shape.shape is not None and not group.predicates:
         leave("without literals", group.weight)
         return []
-    chosen: list[str | None] = [None] if shape.shape is None else [*_evenly(group.predicates, MOST_PREDICATES)]
+    texts: list[str | None] = [None] if shape.shape is None else [*_evenly(group.predicates, MOST_PREDICATES)]
     wanted = table_columns if shape.columns is None else named(shape.columns)
     asked = []
-    for where in chosen:
-        weight = group.weight / len(chosen)
+    for text in texts:
+        weight = group.weight / len(texts)
         try:
-            predicate = None if where is None else _parsed(snapshot, where, types)
+            where = None if text is None else Filter(_parsed(snapshot, text, types), text)
         except InvalidInput:
             leave("no predicate of this table", weight)
             continue
-        if predicate is not None and of_whole_rows(predicate):
+        if where is not None and of_whole_rows(where.predicate):
             wanted = table_columns
-        needed = {*wanted, *(() if predicate is None else columns_of(predicate))}
+        needed = {*wanted, *(() if where is None else columns_of(where.predicate))}
         columns = tuple(name for name in table_columns if name in needed) or table_columns[:1]
         asked.append(
             Question(
-                number, where, predicate, columns, weight / days,
+                number, where, columns, weight / days,
                 named(shape.join_keys), named(shape.group_keys), named(shape.order),
             )
         )  # fmt: skip
@@ -180,7 +183,7 @@ def _parsed(snapshot: Snapshot, where: str, expressions: Mapping[str, str]) -> P
     """
     if snapshot.has_spark:
         return parse_for_session(snapshot, where, expressions, ask_spark=False)
-    types = {one.name: one.type for one in snapshot.table.fields}
+    types = snapshot.data.types
     return parse_predicate(where, types, time_zone="UTC", timestamps="timestamp", expressions=expressions)
 
 

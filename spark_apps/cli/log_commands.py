@@ -260,14 +260,13 @@ def locate(
         else:
             lake.output.view(View(table, [("rows", rows), ("log", f"{log.uri.rstrip('/')}/_index/timeline")]))
         return
-    from spark_apps.arrow_table import exact_predicate
+    from spark_apps.arrow_table import exact_filter
     from spark_apps.query.explain import locate_files
 
     opened = lake.open(table, version, as_of, time_zone)
     note_state(opened.snapshot.state)
     with lake.output.progress("asking indexes"):
-        predicate = exact_predicate(opened.snapshot, where, time_zone=time_zone)
-        files = locate_files(opened.snapshot, where, predicate=predicate)
+        files = locate_files(opened.snapshot, exact_filter(opened.snapshot, where, time_zone=time_zone))
     if lake.output.as_json:
         lake.output.json([file.to_dict() for file in files])
     else:

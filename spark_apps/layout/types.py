@@ -323,3 +323,14 @@ def micros(value: dt.datetime) -> int:
 def days(value: dt.date) -> int:
     """Return days since 1970-01-01."""
     return value.toordinal() - _EPOCH.toordinal()
+
+
+def date_or_time(number: int, kind: str) -> dt.date:
+    """Return the value of a number: the inverse of :func:`days` for a date, else of :func:`micros`.
+
+    :raises OverflowError: outside of the years 1 to 9999.
+    """
+    if kind == "date":
+        return (_EPOCH + dt.timedelta(days=number)).date()
+    moment = _EPOCH + dt.timedelta(microseconds=number)
+    return moment.replace(tzinfo=dt.UTC) if kind == "timestamp" else moment

@@ -110,10 +110,11 @@ class Tree:
 
         :raises KeyError: if there is none of that name.
         """
-        return self._types[name]
+        return self.types[name]
 
     @cached_property
-    def _types(self) -> dict[str, str]:
+    def types(self) -> dict[str, str]:
+        """The Spark types of the columns, as text."""
         return column_types(self.fields)
 
     def field(self, name: str) -> StructField:

@@ -1,8 +1,8 @@
-// The part of the index rule that stands in Spark's optimizer. It is compiled once a session, by the compiler that Spark
+// The part of the index rule that is in Spark's optimizer. It is compiled once a session, by the compiler that Spark
 // ships for its generated code (Janino), which knows neither generics nor lambdas. It finds the scans of a query that may
 // be ours, asks Python what to read for each, and puts that in their place. Decisions are Python's.
 //
-// @SEQ@ stands for the type of Scala's sequences, which differs between Scala 2.12 and 2.13.
+// @SEQ@ is replaced by the type of Scala's sequences, which differs between Scala 2.12 and 2.13.
 
 package lakeindex;
 
@@ -108,7 +108,7 @@ class Scala {
     }
 }
 
-/** What Spark is told of our own scans, as their option says: which index it is, its size, its rows, its buckets. */
+/** What Spark learns of our own scans, as their option says: which index it is, its size, its rows, its buckets. */
 class Described {
     /** A plan whose scans of ours tell Spark what they are. */
     static LogicalPlan in(LogicalPlan plan, String marker) {
@@ -130,30 +130,30 @@ class Described {
         scala.Option said = files.options().get(marker);
         if (said.isEmpty() || !said.get().toString().startsWith("{")) return leaf;
         try {
-            Map told = (Map) new com.fasterxml.jackson.databind.ObjectMapper().readValue(said.get().toString(), Map.class);
+            Map facts = (Map) new com.fasterxml.jackson.databind.ObjectMapper().readValue(said.get().toString(), Map.class);
             Object[] parts = parts(leaf);
-            parts[0] = bucketed(files, told);
-            parts[2] = scala.Option.apply(table(files, told));
+            parts[0] = bucketed(files, facts);
+            parts[2] = scala.Option.apply(table(files, facts));
             return (LogicalPlan) LogicalRelation.class.getConstructors()[0].newInstance(parts);
         } catch (Exception error) {
             throw new IllegalStateException(error);
         }
     }
 
-    private static HadoopFsRelation bucketed(HadoopFsRelation files, Map told) {
-        if (told.get("buckets") == null) return files;
-        int buckets = ((Number) told.get("buckets")).intValue();
-        Object spec = new org.apache.spark.sql.catalyst.catalog.BucketSpec(buckets, Scala.toSeq((List) told.get("by")), Scala.toSeq((List) told.get("sorted")));
+    private static HadoopFsRelation bucketed(HadoopFsRelation files, Map facts) {
+        if (facts.get("buckets") == null) return files;
+        int buckets = ((Number) facts.get("buckets")).intValue();
+        Object spec = new org.apache.spark.sql.catalyst.catalog.BucketSpec(buckets, Scala.toSeq((List) facts.get("by")), Scala.toSeq((List) facts.get("sorted")));
         return new HadoopFsRelation(files.location(), files.partitionSchema(), files.dataSchema(), scala.Option.apply(spec), files.fileFormat(), files.options(), files.sparkSession());
     }
 
     /** A table of no catalog, by which plans name the scan and know its size. */
-    private static Object table(HadoopFsRelation files, Map told) throws Exception {
-        List name = (List) told.get("name");
+    private static Object table(HadoopFsRelation files, Map facts) throws Exception {
+        List name = (List) facts.get("name");
         Object database = name.size() > 1 ? name.get(0) : null;
         Object identifier = new org.apache.spark.sql.catalyst.TableIdentifier((String) name.get(name.size() - 1), scala.Option.apply(database));
-        long bytes = (long) (files.sizeInBytes() * ((Number) told.get("share")).doubleValue());
-        Object rows = told.get("rows") == null ? null : scala.math.BigInt.apply(((Number) told.get("rows")).longValue());
+        long bytes = (long) (files.sizeInBytes() * ((Number) facts.get("share")).doubleValue());
+        Object rows = facts.get("rows") == null ? null : scala.math.BigInt.apply(((Number) facts.get("rows")).longValue());
         Object[] statistics = arguments(org.apache.spark.sql.catalyst.catalog.CatalogStatistics.class, 2);
         statistics[0] = scala.math.BigInt.apply(bytes);
         statistics[1] = scala.Option.apply(rows);
@@ -332,7 +332,7 @@ class Shuffles {
         return false;
     }
 
-    /** The attribute that one stands for, as far as names of a leaf. */
+    /** The attribute that one refers to, as far as names of a leaf. */
     private Object within(Object at, Map names) {
         while (!names.containsKey(at) && aliases.containsKey(at)) at = aliases.get(at);
         return at;
@@ -663,7 +663,7 @@ class ScanPart {
         }
     }
 
-    /** Begins a name that stands for a column or an instant until the filter is text. */
+    /** Begins a name that replaces a column or an instant until the filter is text. */
     private static final String WORD = "lakeindex word ";
     private static final java.util.regex.Pattern PLACE = java.util.regex.Pattern.compile("`" + WORD + "(\\d+)`");
 
@@ -975,7 +975,7 @@ public class ScanRequest {
 
     String refusal() { return refusal; }
 
-    /** Columns under the names and ids of the attributes that they stand for. */
+    /** Columns under the names and ids of the attributes that they refer to. */
     private static List named(List attributes, List columns) {
         List named = new ArrayList();
         for (int n = 0; n < attributes.size(); n++) {
@@ -1115,7 +1115,7 @@ public class IndexRule extends Rule {
         return replacements.isEmpty() ? plan : substitute(plan, replacements);
     }
 
-    /** The query that is planned: a view's own nodes stand in the plans of subqueries, and are seen by the next query too. */
+    /** The query that is planned: a view's own nodes are in the plans of subqueries, and are seen by the next query too. */
     private static String now() { return QueryPlanningTracker.get().isEmpty() ? "" : Long.toString(Rules.query()); }
 
     /** What a scan is marked with that was looked at: it is looked at again where other joins or sums concern it than its subquery's own. */

@@ -96,7 +96,7 @@ class JoinKeys {
     private void walk(LogicalPlan node, Map asked) {
         List children = Scala.toList(node.children());
         if (children.isEmpty()) {
-            // A leaf that stands twice in a plan is replaced in both places at once.
+            // A leaf that occurs twice in a plan is replaced in both places at once.
             byLeaf.put(node, byLeaf.containsKey(node) ? new HashMap() : asked);
             return;
         }
@@ -169,10 +169,10 @@ class JoinKeys {
         if (node instanceof Window) return among(asked, ((Window) node).partitionSpec());
         if (node instanceof Union) {
             Map below = new HashMap();
-            List here = Scala.toList(node.output());
+            List output = Scala.toList(node.output());
             List there = Scala.toList(child.output());
-            for (int n = 0; n < here.size(); n++) {
-                List keys = (List) asked.get(id((Attribute) here.get(n)));
+            for (int n = 0; n < output.size(); n++) {
+                List keys = (List) asked.get(id((Attribute) output.get(n)));
                 for (int m = 0; keys != null && m < keys.size(); m++) put(below, id((Attribute) there.get(n)), keys.get(m));
             }
             return below;

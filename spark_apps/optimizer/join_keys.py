@@ -3,12 +3,11 @@
 A join compares a column of a scan with values that are known only when the query runs: those of a small table, or of
 one that an index has narrowed down. Where they can be had cheaply they become a predicate of the scan, which prunes as
 any other does; the join stays as Spark has it. Which joins let rows without such a key be left out, and where the keys
-come from, is found by ``join_keys.java``; here stands what is worth it.
+come from, is found by ``join_keys.java``; this module decides which are worth it.
 """
 
 from __future__ import annotations
 
-import datetime as dt
 import json
 import logging
 import time
@@ -20,10 +19,10 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from spark_apps.engine.spark_utils import setting
-from spark_apps.layout.types import ColumnType, parse_type
-from spark_apps.mergetree.tree import Snapshot
+from spark_apps.layout.types import ColumnType, date_or_time, parse_type
+from spark_apps.optimizer.limits import DEFAULT_MAX_BYTES, DEFAULT_MAX_SECONDS, DEFAULT_WORTH, MAX_KEYS
 from spark_apps.query.planning import ReadPlan, plan_seconds, prunes_by, read_seconds
-from spark_apps.query.predicates import And, In, IsNull, Or, Predicate
+from spark_apps.query.predicates import Filter, predicate_of_keys
 from spark_apps.query.reading import any_of
 from spark_apps.timeline.model import DATA_TREE
 
@@ -41,22 +40,8 @@ WORTH = "spark.lakeindex.joinKeys.worth"
 """Settings of a session: whether keys are taken, of sides of how many bytes, how long a query waits for them, and how
 many times as long reading must take as finding them (0: keys are taken at any size)."""
 
-MOST_KEYS = 10_000
-"""More keys of one side prune nothing."""
-
-_DEFAULT_BYTES = 16 * 1024 * 1024
-_DEFAULT_SECONDS = 2.0
-
 _JOB_SECONDS = 0.3
-"""A job that finds a few keys takes about so long, beyond reading."""
-
-_DEFAULT_WORTH = 10.0
-"""Reading what keys may save must take so many times as long as finding them, for they may save nothing."""
-
-_MOST_TUPLES = 1_000
-"""Up to so many keys of several columns are told together, more of them by column."""
-
-_EPOCH = dt.datetime(1970, 1, 1)
+"""What a job that finds a few keys takes, beyond reading."""
 
 
 @dataclass(frozen=True)
@@ -64,8 +49,8 @@ class KeySide:
     """The part of a join's other side that has the keys of some columns of a scan, or more keys than the side has.
 
     :param types: of the scan's columns. :param null_safe: whether a null meets a null (``<=>``), by column.
-    :param kind: values of the query itself (``local``), a frame in memory (``cached``), ``files``, what is read as
-        planned here (``planned``), or a scan that is to be decided on before (``undecided``).
+    :param kind: values of the query itself (``local``), a frame in memory (``cached``), ``files``, a scan that
+        this package plans (``planned``), or a scan that is to be decided on before (``undecided``).
     :param rows: of the part, by estimate. :param filtered: whether only some of them have keys of the side.
     :param loaded: whether a cached frame is in memory. :param deterministic: whether it would be the same made anew.
     :param scan: that is to be decided on.
@@ -102,53 +87,48 @@ class JoinKeys:
     def narrowed(
         self,
         number: int,
-        snapshot: Snapshot,
-        predicate: Predicate | None,
         plan: ReadPlan,
-        replan: Callable[[Predicate, str], ReadPlan],
+        planned: Callable[[Filter], ReadPlan],
     ) -> tuple[ReadPlan, str | None, str | None]:
         """Return what is read of a scan, narrowed down by keys of joins, which were taken or why not, and a filter.
 
         The filter, SQL or ``None``, lets rows with these keys pass, by which Parquet passes over pages.
 
-        :param plan: what is read by the query's own filters. :param replan: plans with a predicate and words for it.
+        :param plan: what is read by the query's own filters. :param planned: plans with a narrower one.
         """
         if plan.nothing_matches or str(setting(self.spark, ENABLED, "true")).lower() != "true":
             return plan, None, None
         try:
-            return self._narrowed(number, snapshot, predicate, plan, replan)
+            return self._narrowed(number, plan, planned)
         except Exception as error:  # noqa: BLE001 - without them the scan is read as its own filters leave it
-            logger.warning("Keys of joins are not taken for the scan of %s: %s", snapshot.store.uri, error)
+            logger.warning("Keys of joins are not taken for the scan of %s: %s", plan.snapshot.store.uri, error)
             return plan, f"not taken: {type(error).__name__}: {error}", None
 
     def _narrowed(
         self,
         number: int,
-        snapshot: Snapshot,
-        predicate: Predicate | None,
         plan: ReadPlan,
-        replan: Callable[[Predicate, str], ReadPlan],
+        planned: Callable[[Filter], ReadPlan],
     ) -> tuple[ReadPlan, str | None, str | None]:
-        notes, terms, filters = [], [], list[str]()
-        for side in self._sides(number, snapshot, predicate, plan):
+        notes, filters = [], list[str]()
+        for side in self._sides(number, plan):
             keys = self._keys(side, plan)
             if isinstance(keys, str):
                 notes.append(f"keys of {side} not taken: {keys}")
                 continue
-            predicate = with_keys(predicate, side, keys)
-            terms.append(f"{side} IN ({len(keys):,} keys of a join)")
-            plan = replan(predicate, " AND ".join(terms))
+            asked = filter_of_keys(side, keys)
+            plan = planned(asked if plan.where is None else plan.where & asked)
             notes.append(f"{len(keys):,} of {side}")
             filters += _filters(side, keys)
         return plan, "; ".join(notes) or None, " AND ".join(filters) or None
 
-    def _sides(self, number: int, snapshot: Snapshot, predicate: Predicate | None, plan: ReadPlan) -> list[KeySide]:
+    def _sides(self, number: int, plan: ReadPlan) -> list[KeySide]:
         """Return the sides with keys that the table is pruned by, those that cost nothing first.
 
         Scans that they are made of are decided on before; of a small table as a whole only where the scan's own filters
         leave all of it, for else it is the small table that is pruned.
         """
-        sides = self._useful(number, snapshot, predicate, plan)
+        sides = self._useful(number, plan)
         undecided = [
             side
             for side in sides
@@ -156,21 +136,21 @@ class JoinKeys:
         ]
         if undecided:
             # Of two tables the larger one is pruned by keys of the smaller one.
-            size = sum(file.bytes for file in snapshot.state.files(DATA_TREE))
+            size = sum(file.bytes for file in plan.snapshot.state.files(DATA_TREE))
             for side in undecided:
                 if side.bytes < size:
                     self.settle(side.scan)
-            sides = self._useful(number, snapshot, predicate, plan)
+            sides = self._useful(number, plan)
         known = [side for side in sides if side.kind != "undecided"]
         return sorted(known, key=lambda side: (side.kind != "local", side.bytes))
 
-    def _useful(self, number: int, snapshot: Snapshot, predicate: Predicate | None, plan: ReadPlan) -> list[KeySide]:
+    def _useful(self, number: int, plan: ReadPlan) -> list[KeySide]:
         sides = msgspec.json.decode(self.request.sides(number), type=list[KeySide])
-        return [side for side in sides if prunes_by(snapshot, predicate, side.columns, plan.columns)]
+        return [side for side in sides if prunes_by(plan.snapshot, plan.predicate, side.columns, plan.columns)]
 
     @property
     def _most(self) -> int:
-        return int(setting(self.spark, MAX_BYTES, str(_DEFAULT_BYTES)) or 0)
+        return int(setting(self.spark, MAX_BYTES, str(DEFAULT_MAX_BYTES)) or 0)
 
     def _keys(self, side: KeySide, plan: ReadPlan) -> frozenset[Key] | str:
         """Return the keys of a side, or why they are not taken."""
@@ -179,23 +159,23 @@ class JoinKeys:
             refused = self._refusal(side)
             if refused is not None:
                 return refused
-            worth = float(setting(self.spark, WORTH, str(_DEFAULT_WORTH)) or 0)
-            spared, cost = plan_seconds(plan), _JOB_SECONDS + read_seconds(self.spark, side.bytes)
-            if spared < worth * cost:
-                return f"finding them takes about {cost:.2g} s, and reading what is left {spared:.2g} s"
-            most = float(setting(self.spark, MAX_SECONDS, str(_DEFAULT_SECONDS)) or 0)
-            seconds = min(most - self._waited, spared / worth if worth else most)
+            worth = float(setting(self.spark, WORTH, str(DEFAULT_WORTH)) or 0)
+            saved, cost = plan_seconds(plan), _JOB_SECONDS + read_seconds(self.spark, side.bytes)
+            if saved < worth * cost:
+                return f"finding them takes about {cost:.2g} s, and reading what is left {saved:.2g} s"
+            most = float(setting(self.spark, MAX_SECONDS, str(DEFAULT_MAX_SECONDS)) or 0)
+            seconds = min(most - self._waited, saved / worth if worth else most)
             if seconds <= 0:
                 return f"{self._waited:.2g} s were spent on keys of this query"
         began = time.monotonic()
         try:
-            answer = json.loads(self.request.keys(side.number, MOST_KEYS + 1, int(seconds * 1000)))
+            answer = json.loads(self.request.keys(side.number, MAX_KEYS + 1, int(seconds * 1000)))
         finally:
             self._waited += time.monotonic() - began if seconds else 0.0
         if "unknown" in answer:
             return str(answer["unknown"])
-        if len(answer["keys"]) > MOST_KEYS:
-            return f"they are more than {MOST_KEYS:,}"
+        if len(answer["keys"]) > MAX_KEYS:
+            return f"they are more than {MAX_KEYS:,}"
         return keys_of(side, answer["keys"])
 
     def _refusal(self, side: KeySide) -> str | None:
@@ -208,13 +188,13 @@ class JoinKeys:
             return "the cached frame of the other side would be another one if it were made anew"
         if side.bytes > self._most:
             return f"the other side is read from {side.bytes:,} bytes, and {self._most:,} is the limit"
-        if side.rows > MOST_KEYS and not side.filtered and side.kind != "planned":
+        if side.rows > MAX_KEYS and not side.filtered and side.kind != "planned":
             return f"the other side has about {side.rows:,} rows"
         return None
 
 
 def keys_of(side: KeySide, rows: list[list[Any]]) -> frozenset[Key] | str:
-    """Return the keys that rows of a side are, without those that meet no row; or why they cannot be told."""
+    """Return the keys that rows of a side are, without those that meet no row; or why they are not known."""
     types = [parse_type(text) for text in side.types]
     keys = set()
     try:
@@ -224,40 +204,26 @@ def keys_of(side: KeySide, rows: list[list[Any]]) -> frozenset[Key] | str:
             if all(safe if value is None else _fits(value, kind) for value, kind, safe in met):
                 keys.add(key)
     except OverflowError:
-        return "a day or time among them lies outside of the years 1 to 9999"
+        return "a day or time among them is outside of the years 1 to 9999"
     return frozenset(keys)
 
 
 def _value(value: Any, kind: ColumnType) -> Any:
     if value is None:
         return None
-    match kind.kind:
-        case "date":
-            return (_EPOCH + dt.timedelta(days=value)).date()
-        case "timestamp":
-            return (_EPOCH + dt.timedelta(microseconds=value)).replace(tzinfo=dt.UTC)
-        case "timestamp_ntz":
-            return _EPOCH + dt.timedelta(microseconds=value)
-        case "decimal":
-            return Decimal(value)
-    return value
+    if kind.kind in ("date", "timestamp", "timestamp_ntz"):
+        return date_or_time(value, kind.kind)
+    return Decimal(value) if kind.kind == "decimal" else value
 
 
 def _fits(value: Any, kind: ColumnType) -> bool:
     return not kind.is_integer or kind.limits[0] <= value <= kind.limits[1]
 
 
-def with_keys(predicate: Predicate | None, side: KeySide, keys: frozenset[Key]) -> Predicate:
-    """Return a predicate that also asks for one of a side's keys."""
-    parts: list[Predicate] = []
-    if predicate is not None:
-        parts = list(predicate.parts) if isinstance(predicate, And) else [predicate]
-    for position, column in enumerate(side.columns):
-        parts.append(_among(column, {key[position] for key in keys}, side.null_safe[position]))
-    if len(side.columns) > 1 and 1 < len(keys) <= _MOST_TUPLES:
-        each = [And(tuple(map(_equal, side.columns, key, side.null_safe))) for key in keys]
-        parts.append(Or(tuple(each)))
-    return And(tuple(parts)) if len(parts) > 1 else parts[0]
+def filter_of_keys(side: KeySide, keys: frozenset[Key]) -> Filter:
+    """Return a filter that asks for one of a side's keys."""
+    predicate = predicate_of_keys(side.columns, keys, side.null_safe)
+    return Filter(predicate, f"{side} IN ({len(keys):,} keys of a join)", sql=False)
 
 
 def _filters(side: KeySide, keys: frozenset[Key]) -> list[str]:
@@ -268,13 +234,3 @@ def _filters(side: KeySide, keys: frozenset[Key]) -> list[str]:
         if condition is not None:
             conditions.append(condition)
     return conditions
-
-
-def _among(column: str, values: set[Any], null_safe: bool) -> Predicate:
-    # Where nulls meet, an outer join of the other side may have made one that its rows lack.
-    listed = In(column, frozenset(value for value in values if value is not None))
-    return Or((listed, IsNull(column))) if null_safe else listed
-
-
-def _equal(column: str, value: Any, null_safe: bool) -> Predicate:
-    return _among(column, {value}, null_safe)

@@ -32,20 +32,22 @@ from spark_apps.mergetree.reader_settings import TEXTS, differing_setting
 from spark_apps.mergetree.schema import struct_type
 from spark_apps.mergetree.tree import Snapshot
 from spark_apps.optimizer.join_keys import JoinKeys
+from spark_apps.optimizer.limits import MAX_INDEX_SHARE, MAX_QUERIES, MIN_SAVED_SECONDS, SURE_INDEX_SHARE
 from spark_apps.query.explain import Explanation, explain_plan
 from spark_apps.query.first_rows import FirstRows, bound_of
 from spark_apps.query.logged import Asked, keeps_log, note_query, note_scan
 from spark_apps.query.planning import (
     ReadPlan,
     Shuffle,
+    filter_of,
     matching_partitions,
     parse_for_session,
     plan_read,
     prunes_by,
     read_seconds,
-    scan_is_cheaper_than_parsing,
 )
-from spark_apps.query.predicates import Predicate
+from spark_apps.query.predicate_text import text_of_predicate
+from spark_apps.query.predicates import Filter
 from spark_apps.query.reading import keeps_buckets, planned_rows
 from spark_apps.storage.errors import (
     InvalidInput,
@@ -72,24 +74,6 @@ if TYPE_CHECKING:
     from spark_apps.timeline.state import State
 
 logger = logging.getLogger(__name__)
-
-_MOST_QUERIES = 32
-"""So many of the last queries are remembered: the versions that they see, and what was decided on their scans."""
-
-_WORTH_SHARE = 0.75
-"""An index that holds rows stands in for a source's files if it reads less than this share of their bytes, by estimate.
-
-Of columnar files Spark reads the needed columns alone too: an index of all rows in another order took twice as long.
-"""
-
-_SURE_SHARE = 1 / 3
-_USE_SECONDS = 0.05
-"""From that share on it must also spare so many seconds of reading, which another scan takes to be planned.
-
-And its rows must not be joined by other columns than it is sorted by, or have to lie in its buckets: of files whose
-rows lie by the other table's key each meets a row near the last one's there, which was measured to make reading and
-joining a row three times as fast as where rows lie by a date.
-"""
 
 _NO_INDEX = "it has no index"
 
@@ -422,14 +406,14 @@ class Rewriter:
         query = self._explained.get(number) or self._queries.get(number)
         if query is None:
             query = self._queries[number] = _Query()
-            while len(self._queries) > _MOST_QUERIES:
+            while len(self._queries) > MAX_QUERIES:
                 self._queries.popitem(last=False)
         return query
 
     def _replace(self, request: Any, number: int, scan: _Scan, query: _Query, keys: JoinKeys) -> ScanDecision | None:
         if scan.kind == "keyed":
             snapshot = self._keyed_snapshot(scan, query)
-            read = _plan(request, number, scan, snapshot, *_filter_of(snapshot, scan), keys)
+            read = _plan(request, number, scan, snapshot, _filter_of(snapshot, scan), keys)
             _put(request, number, read.plan, read.filter)
             return ScanDecision(scan.address, True, None, read.plan, shuffle=read.shuffle, keys=read.keys)
         left: list[ScanDecision] = []
@@ -448,7 +432,7 @@ class Rewriter:
             except _LeftToSpark as why:
                 left.append(ScanDecision(scan.address, False, str(why)))
                 continue
-            if _spares(read.plan, scan.joined):
+            if _is_faster(read.plan, scan.joined):
                 _put(request, number, read.plan, read.filter)
                 return ScanDecision(scan.address, True, None, read.plan, shuffle=read.shuffle, keys=read.keys)
             left.append(ScanDecision(scan.address, False, _why_not(read.plan), read.plan, keys=read.keys))
@@ -468,20 +452,18 @@ class Rewriter:
         if snapshot.external is not None:
             snapshot.external.check(())
         _check_same_reading(self.spark, snapshot.table, scan)
-        where, columns, predicate = _filter_of(snapshot, scan)
+        where = _filter_of(snapshot, scan)
         _check_same_partitions(snapshot, json.loads(request.partitions(number)))
-        snapshot = self._only_files_of_spark(request, number, snapshot, predicate)
-        return _plan(request, number, scan, snapshot, where, columns, predicate, keys)
+        snapshot = self._only_files_of_spark(request, number, snapshot, where)
+        return _plan(request, number, scan, snapshot, where, keys)
 
-    def _only_files_of_spark(
-        self, request: Any, number: int, snapshot: Snapshot, predicate: Predicate | None
-    ) -> Snapshot:
+    def _only_files_of_spark(self, request: Any, number: int, snapshot: Snapshot, where: Filter | None) -> Snapshot:
         """Return a source with the files that Spark would read; see :func:`_only_files_of_spark`."""
         seen = request.filesHash(number)
         known = self._same_files.get(snapshot.store.uri)
         if known is not None and known[0] is snapshot.state and known[1] == seen:
             return snapshot
-        kept = _only_files_of_spark(snapshot, request.files(number), predicate)
+        kept = _only_files_of_spark(snapshot, request.files(number), where)
         if kept is snapshot:
             self._same_files[snapshot.store.uri] = (snapshot.state, seen)
         return kept
@@ -527,7 +509,8 @@ class Rewriter:
         Their logs are read to their ends once a query.
         """
         location = locate(_path_of(address))
-        if location.uri not in self._sources and self._may_be_asked(location):
+        # Elsewhere a look for a log beside an address that was not named would cost a call to its store.
+        if location.uri not in self._sources and (location.is_local or self._in_warehouse(location)):
             try:
                 timeline = open_log(self.spark, location.uri, self.options)
             except (TableNotFound, InvalidInput):
@@ -542,15 +525,11 @@ class Rewriter:
             query.logs.add(log)
         return [handle for handle in handles if not handle.timeline.head.dropped and handle.timeline.head.definition]
 
-    def _may_be_asked(self, location: Location) -> bool:
-        """Tell whether a log is looked for beside an address that was not named, which costs a call to its store."""
-        return location.is_local or self._in_warehouse(location)
-
     def _in_warehouse(self, location: Location) -> bool:
         return self.warehouse.root is not None and location.uri.startswith(f"{locate(self.warehouse.root).uri}/")
 
     def _check_trusted(self, location: Location, log: str) -> None:
-        """Check that rows of a source which was not named may be answered by a log that stands beside it.
+        """Check that rows of a source which was not named may be answered by a log beside it.
 
         :raises _LeftToSpark: if others may write to the log than to the source.
         """
@@ -592,26 +571,19 @@ def _same_writers(source: Path, log: Path) -> bool:
     return entries.st_uid in (files.st_uid, os.geteuid()) and not entries.st_mode & others & ~files.st_mode
 
 
-def _filter_of(snapshot: Snapshot, scan: _Scan) -> tuple[str | None, Sequence[str], Predicate | None]:
-    """Return the predicate of a scan as text, the columns that are read, and the predicate as it was parsed.
+def _filter_of(snapshot: Snapshot, scan: _Scan) -> Filter | None:
+    """Return the predicate of a scan.
 
-    A filter that is not understood here prunes nothing. (Spark applies all of them to the rows.)
+    A filter that cannot be read prunes nothing. (Spark applies all of them to the rows.)
     """
-    columns, readable = _columns(snapshot, scan), list(scan.filters)
     try:
-        return _parsed(snapshot, readable, columns)
+        return filter_of(snapshot, _joined(scan.filters))
     except (InvalidPredicate, UnknownColumn):
-        readable = [text for text in readable if _is_readable(snapshot, text)]
-        return _parsed(snapshot, readable, columns)
+        return filter_of(snapshot, _joined([text for text in scan.filters if _is_readable(snapshot, text)]))
 
 
-def _parsed(
-    snapshot: Snapshot, filters: Sequence[str], columns: Sequence[str]
-) -> tuple[str | None, Sequence[str], Predicate | None]:
-    where = " AND ".join(f"({text})" for text in filters) or None
-    if where is None or scan_is_cheaper_than_parsing(snapshot, where):
-        return where, columns, None
-    return where, columns, parse_for_session(snapshot, where)
+def _joined(filters: Sequence[str]) -> str | None:
+    return " AND ".join(f"({text})" for text in filters) or None
 
 
 _GIVEN = re.compile(r"\(?(isnotnull\((.*)\)|.* IS NOT NULL)\)?", re.DOTALL)
@@ -620,7 +592,7 @@ _GIVEN = re.compile(r"\(?(isnotnull\((.*)\)|.* IS NOT NULL)\)?", re.DOTALL)
 def _asked_text(filters: Sequence[str]) -> str | None:
     """Return what a query asks of a scan, without what Spark adds to each comparison: that its column is not null."""
     asked = [text for text in filters if not _GIVEN.fullmatch(text)] or list(filters)
-    return asked[0] if len(asked) == 1 else " AND ".join(f"({text})" for text in asked) or None
+    return asked[0] if len(asked) == 1 else _joined(asked)
 
 
 def _is_readable(snapshot: Snapshot, text: str) -> bool:
@@ -649,42 +621,32 @@ class _Reading:
     filter: str | None = None
 
 
-def _plan(
-    request: Any,
-    number: int,
-    scan: _Scan,
-    snapshot: Snapshot,
-    where: str | None,
-    columns: Sequence[str],
-    predicate: Predicate | None,
-    keys: JoinKeys,
-) -> _Reading:
+def _plan(request: Any, number: int, scan: _Scan, snapshot: Snapshot, where: Filter | None, keys: JoinKeys) -> _Reading:
     """Return what is read in place of a scan, by its filters and by keys of joins, and what becomes of a shuffle."""
-    shuffles = _shuffles(request, number, snapshot)
-    if scan.first and where is None:
-        where = bound_of(snapshot, scan.first)
-        predicate = None if where is None else parse_for_session(snapshot, where)
+    shuffles, columns = _shuffles(request, number, snapshot), _columns(snapshot, scan)
+    if scan.first and where is None and (bound := bound_of(snapshot, scan.first)) is not None:
+        # Read as any other, for what it says of expressions that indexes hold.
+        where = filter_of(snapshot, text_of_predicate(bound))
 
-    def replan(narrower: Predicate, text: str) -> ReadPlan:
-        words = f"{where} AND {text}" if where else text
-        return plan_read(snapshot, words, columns, predicate=narrower, shuffled_by=shuffles)
+    def planned(narrower: Filter | None) -> ReadPlan:
+        return plan_read(snapshot, narrower, columns, shuffled_by=shuffles)
 
-    plan = plan_read(snapshot, where, columns, predicate=predicate, shuffled_by=shuffles)
+    plan = planned(where)
     taken: str | None = None
     passing: str | None = None
-    if prunes_by(snapshot, predicate, scan.joined, plan.columns):
-        plan, taken, passing = keys.narrowed(number, snapshot, predicate, plan, replan)
+    if prunes_by(snapshot, plan.predicate, scan.joined, plan.columns):
+        plan, taken, passing = keys.narrowed(number, plan, planned)
     if plan.bucketed is None:
         return _Reading(plan, None, taken, passing)
     if keeps_buckets(plan):
         return _Reading(plan, _kept_text(plan), taken, passing)
-    plan = plan_read(snapshot, plan.where, columns, predicate=plan.predicate)
+    plan = plan_read(snapshot, plan.where, columns)
     words = "shuffled: files that the index does not hold are read too, and this Spark keeps no buckets then"
     return _Reading(plan, words, taken, passing)
 
 
 def _shuffles(request: Any, number: int, snapshot: Snapshot) -> list[Shuffle]:
-    """Return how the query shuffles a scan's rows, where an index could spare it that."""
+    """Return how the query shuffles a scan's rows, where an index could save that."""
     if not any(has_buckets(entry.definition) for entry in snapshot.state.indexes.values() if entry.active):
         return []
     return [Shuffle(frozenset(each["columns"]), each["whole"]) for each in json.loads(request.shuffled(number))]
@@ -695,7 +657,7 @@ def _kept_text(plan: ReadPlan) -> str:
     assert kept is not None and plan.bucketed is not None
     alone = len(plan.covering_scans) == 1 and not plan.files
     others = "" if alone else "; rows of other files are shuffled to them"
-    return f"spared: {kept.count} buckets by {', '.join(kept.columns)}{others}"
+    return f"avoided: {kept.count} buckets by {', '.join(kept.columns)}{others}"
 
 
 def _put(request: Any, number: int, plan: ReadPlan, passing: str | None = None) -> None:
@@ -705,7 +667,7 @@ def _put(request: Any, number: int, plan: ReadPlan, passing: str | None = None) 
     request.replace(number, rows._jdf.queryExecution().analyzed())
 
 
-def _spares(plan: ReadPlan, joined: Collection[str]) -> bool:
+def _is_faster(plan: ReadPlan, joined: Collection[str]) -> bool:
     """Tell whether a plan takes less time than Spark's own scan of the same files, which prunes partitions itself.
 
     :param joined: columns that joins compare.
@@ -725,25 +687,25 @@ def _spares(plan: ReadPlan, joined: Collection[str]) -> bool:
 
 
 def _is_narrow(plan: ReadPlan, joined: Collection[str]) -> bool:
-    """Tell whether indexes that hold rows spare more of a source's bytes than using them costs.
+    """Tell whether indexes that hold rows save more of a source's bytes than using them costs.
 
     :param joined: columns that joins compare.
     """
     replacing = [use for use in plan.used if use.replaces]
     held, stored = sum(use.bytes for use in replacing), sum(use.instead_of for use in replacing)
-    if held < _SURE_SHARE * stored:
+    if held < SURE_INDEX_SHARE * stored:
         return True
     indexes = plan.snapshot.state.indexes
     others = any(indexes[use.name].definition.columns[0] not in joined for use in replacing) if joined else False
-    spared = read_seconds(plan.snapshot.spark, max(0, stored - held))
-    return held < _WORTH_SHARE * stored and spared > _USE_SECONDS and not others
+    saved = read_seconds(plan.snapshot.spark, max(0, stored - held))
+    return held < MAX_INDEX_SHARE * stored and saved > MIN_SAVED_SECONDS and not others
 
 
 def _why_not(plan: ReadPlan) -> str:
     """Return why a plan is not worth more than Spark's own scan."""
     reasons = [f"{name}: {why.reason}" for name, why in plan.not_used.items()]
     reasons += [
-        f"{use.name}: it would read about {use.bytes:,} bytes, the files that it stands for {use.instead_of:,}, "
+        f"{use.name}: it would read about {use.bytes:,} bytes, the files that it replaces {use.instead_of:,}, "
         "which is not worth another scan"
         for use in plan.used
         if use.replaces
@@ -791,11 +753,11 @@ def _check_same_reading(spark: SparkSession, table: TableDefinition, scan: _Scan
 
 
 def _differing_options(now: Mapping[str, str], then: Mapping[str, str]) -> Iterable[tuple[str, str | None, str | None]]:
-    here = {name.lower(): text for name, text in now.items() if name.lower() not in _WITHOUT_MEANING}
+    current = {name.lower(): text for name, text in now.items() if name.lower() not in _WITHOUT_MEANING}
     registered = {name.lower(): text for name, text in then.items() if name.lower() not in _WITHOUT_MEANING}
-    for name in sorted(here.keys() | registered.keys()):
-        if here.get(name) != registered.get(name):
-            yield name, here.get(name), registered.get(name)
+    for name in sorted(current.keys() | registered.keys()):
+        if current.get(name) != registered.get(name):
+            yield name, current.get(name), registered.get(name)
 
 
 def _check_same_partitions(snapshot: Snapshot, folders: Mapping[str, Sequence[str | None] | None]) -> None:
@@ -814,11 +776,11 @@ def _check_same_partitions(snapshot: Snapshot, folders: Mapping[str, Sequence[st
             raise _LeftToSpark(f"{folder} is another partition in Spark's catalog, or several")
 
 
-def _only_files_of_spark(snapshot: Snapshot, lines: str, predicate: Predicate | None) -> Snapshot:
+def _only_files_of_spark(snapshot: Snapshot, lines: str, where: Filter | None) -> Snapshot:
     """Return a source with the files that Spark would read, which it may have listed earlier.
 
     :param lines: path, bytes, and time of change in milliseconds of each.
-    :param predicate: a filter of the query. Files of partitions that it rules out stay: Spark passed over them for it.
+    :param where: of the query. Files of partitions that it rules out stay: Spark passed over them for it.
     :raises _LeftToSpark: if Spark would read another file than the source has now.
     """
     spark_files = {}
@@ -837,8 +799,8 @@ def _only_files_of_spark(snapshot: Snapshot, lines: str, predicate: Predicate | 
             raise _LeftToSpark(f"{file.path} was rewritten after Spark listed it")
     if spark_files:
         raise _LeftToSpark(f"{next(iter(spark_files))} is read by Spark, and is none of the source's files")
-    if missing and predicate is not None:
-        kept = matching_partitions(snapshot, predicate)
+    if missing and where is not None:
+        kept = matching_partitions(snapshot, where.predicate)
         missing = [file for file in missing if file.partition in kept]
     removed = [RemoveFile(DATA_TREE, file.path) for file in missing]
     return replace(snapshot, state=folded_in(snapshot.state, removed)) if removed else snapshot

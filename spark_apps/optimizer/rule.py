@@ -18,14 +18,12 @@ from pyspark.java_gateway import ensure_callback_server_started
 
 from spark_apps.engine.java_part import compiled, new
 from spark_apps.engine.spark_utils import OWN_SCAN
+from spark_apps.optimizer.limits import UNREGISTERED_MILLISECONDS
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 logger = logging.getLogger(__name__)
-
-FORGETFUL_MILLISECONDS = 10_000
-"""So long an address at which nothing is registered is not looked up again."""
 
 _PACKAGE = "lakeindex"
 
@@ -77,7 +75,7 @@ class InstalledRule:
         self._set: list[str] = []
         """The settings of catalogs that this rule has made."""
         self._classes = _compile(self._jvm)
-        self._rule = self._new("IndexRule", OWN_SCAN, FORGETFUL_MILLISECONDS)
+        self._rule = self._new("IndexRule", OWN_SCAN, UNREGISTERED_MILLISECONDS)
         self._rule.setOptimizer(self._session.sessionState().optimizer())
         self._rule.setSession(self._session.sessionState())
         self._rule.setFiles(_Finding(files))

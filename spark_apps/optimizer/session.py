@@ -88,7 +88,7 @@ def _install(spark: SparkSession, rewriter: Rewriter, databases: Sequence[str], 
         if not rule.catalog(name, rewriter.find):
             logger.warning(
                 "The session has a catalog or database %s of its own, so tables of the warehouse's folder %s have "
-                "no names in SQL here.",
+                "no names in its SQL.",
                 name,
                 name,
             )
@@ -199,14 +199,11 @@ def explain(query: DataFrame | str, spark: SparkSession | None = None) -> QueryE
     rewriter, rule = known
     frame: Any = query
     logical = frame._jdf.queryExecution().analyzed()
-    execution = session._jsparkSession.sessionState().executePlan(logical, _mode(session))
+    skip = session.sparkContext._jvm.org.apache.spark.sql.execution.CommandExecutionMode.SKIP()
+    execution = session._jsparkSession.sessionState().executePlan(logical, skip)
     with rewriter.explained(rule.number_of(execution)) as decisions:
         execution.optimizedPlan()
     return QueryExplanation(tuple(decisions))
-
-
-def _mode(session: Any) -> Any:
-    return session.sparkContext._jvm.org.apache.spark.sql.execution.CommandExecutionMode.SKIP()
 
 
 def _key(spark: SparkSession) -> str:

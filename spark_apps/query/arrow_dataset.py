@@ -12,7 +12,7 @@ from spark_apps.query.arrow_expressions import predicate_of_expression
 from spark_apps.query.arrow_reading import arrow_plan, arrow_schema, check_readable
 from spark_apps.query.logged import Asked, note_query
 from spark_apps.query.planning import plan_read
-from spark_apps.query.predicates import columns_of
+from spark_apps.query.predicates import Filter, columns_of
 
 
 def arrow_dataset(snapshot: Snapshot) -> Any:
@@ -62,14 +62,13 @@ def _dataset_class() -> type[Any]:
 
         def _batches(self) -> Iterator[Any]:
             started = time.perf_counter()
-            predicate, read = None, self._names
+            where, read = None, self._names
             if self._expression is not None:
-                types = {field.name: field.type for field in self._snapshot.table.fields}
+                types = self._snapshot.data.types
                 predicate = predicate_of_expression(self._expression, self._schema, types)
-                named = columns_of(predicate)
+                where, named = Filter(predicate, str(self._expression), sql=False), columns_of(predicate)
                 read = list(dict.fromkeys([*self._names, *(name for name in self._schema.names if name in named)]))
-            where = None if self._expression is None else str(self._expression)
-            plan = plan_read(self._snapshot, where, read, predicate=predicate)
+            plan = plan_read(self._snapshot, where, read)
             note_query(plan, Asked(self._names), started)
             for batch in arrow_plan(plan, read, None).batches():
                 rows = pa.Table.from_batches([batch])

@@ -1,8 +1,8 @@
 """Filters that other engines push down as Arrow expressions, as predicates of this package, for planning.
 
-Arrow tells what an expression holds in the format of Substrait (its specification, https://substrait.io) alone; the few
-messages that comparisons are made of are read here. What is not understood becomes ``Opaque``, which prunes nothing:
-the expression itself is applied to the rows as well, by Arrow.
+Arrow writes an expression in the format of Substrait (its specification, https://substrait.io) alone; this module reads
+the few messages that comparisons are made of. What is not understood becomes ``Opaque``, which prunes nothing: Arrow
+applies the expression itself to the rows as well.
 """
 
 from __future__ import annotations
@@ -12,14 +12,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from decimal import Decimal
 from typing import Any
 
-from spark_apps.layout.types import normalize, parse_type
-from spark_apps.query.predicates import And, Comparison, Fixed, In, IsNull, Not, Opaque, Or, Predicate
+from spark_apps.layout.types import date_or_time, normalize, parse_type
+from spark_apps.query.predicates import MIRRORED, And, Comparison, Fixed, In, IsNull, Not, Opaque, Or, Predicate
 from spark_apps.storage.errors import InvalidSchema
 
 _COMPARISONS = {"equal": "=", "lt": "<", "lte": "<=", "gt": ">", "gte": ">="}
-_SWAPPED = {"=": "=", "<": ">", "<=": ">=", ">": "<", ">=": "<="}
 _NULL = 29
-_EPOCH = dt.datetime(1970, 1, 1)
 
 
 class _NotUnderstood(Exception):
@@ -103,7 +101,7 @@ class _Reader:
     def _compared(self, operator: str, arguments: Sequence[bytes]) -> Predicate:
         left, right = (_fields(argument) for argument in arguments)
         if 2 not in left:
-            left, right, operator = right, left, _SWAPPED[operator]
+            left, right, operator = right, left, MIRRORED.get(operator, operator)
         name = self._column(left)
         value = self._value(name, right)
         return Fixed(None, frozenset((name,))) if value is None else Comparison(name, operator, value)
@@ -138,7 +136,7 @@ class _Reader:
         """Return a literal in the one form of the values of a column; ``None`` for null."""
         kind, value = parse_type(self._types[name]), self._literal(node)
         if kind.kind in ("float", "double", "other", "char"):
-            raise _NotUnderstood(f"values of type {kind.text} are not compared here")
+            raise _NotUnderstood(f"values of type {kind.text} are not compared")
         try:
             return normalize(value, kind)
         except InvalidSchema as error:
@@ -159,11 +157,11 @@ class _Reader:
                 case 13:
                     return value
                 case 16:
-                    return (_moment(_signed(value) * 86_400_000_000)).date()
+                    return _date_or_time(value, "date")
                 case 14:
-                    return _moment(_signed(value))
+                    return _date_or_time(value, "timestamp_ntz")
                 case 27:
-                    return _moment(_signed(value)).replace(tzinfo=dt.UTC)
+                    return _date_or_time(value, "timestamp")
                 case 24:
                     parts = _fields(value)
                     digits = int.from_bytes(_last(parts, 1), "little", signed=True)
@@ -171,9 +169,9 @@ class _Reader:
         raise _NotUnderstood("a literal of its type is not looked into")
 
 
-def _moment(micros: int) -> dt.datetime:
+def _date_or_time(value: int, kind: str) -> dt.date:
     try:
-        return _EPOCH + dt.timedelta(microseconds=micros)
+        return date_or_time(_signed(value), kind)
     except OverflowError as error:
         raise _NotUnderstood("it speaks of a year that Python does not know") from error
 

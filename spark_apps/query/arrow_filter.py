@@ -42,7 +42,7 @@ class _Judge:
             case Fixed():
                 return pa.repeat(pa.scalar(node.outcome, pa.bool_()), self._rows.num_rows)
             case Opaque():
-                raise AssertionError(f"{node.text} cannot be judged here")
+                raise AssertionError(f"{node.text} cannot be judged without Spark")
             case Not():
                 return pc.invert(self.outcome(node.part))
             case And():

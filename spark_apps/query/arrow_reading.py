@@ -1,21 +1,21 @@
 """The rows of a read plan as Arrow record batches, without Spark.
 
 A plan becomes an :class:`ArrowPlan`: what to read, in parts, described so that any machine can read them. A part is a
-file group, or a file of a covering index that stands in for files. What these hold that later deltas replaced is left
-out; :mod:`spark_apps.query.arrow_rows` reads and merges files.
+file group, or a file of a covering index that replaces files. What later deltas replaced of these is left out;
+:mod:`spark_apps.query.arrow_rows` reads and merges files.
 """
 
 from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from queue import Empty, Full, Queue
 from typing import Any
 
-from spark_apps.indexes.handler import CoveringScan, Key
+from spark_apps.indexes.handler import CoveringScan
 from spark_apps.indexes.lineage import LINEAGE
 from spark_apps.layout.types import nested_arrow_type
 from spark_apps.mergetree.blocks import access_options, block_format
@@ -25,8 +25,9 @@ from spark_apps.mergetree.reader_settings import rebase_of
 from spark_apps.mergetree.tree import Snapshot
 from spark_apps.query.arrow_rows import ArrowFile, ArrowRows, ArrowShape
 from spark_apps.query.arrow_text import NotPlain, TextFormat, text_format
+from spark_apps.query.limits import MAX_READ_THREADS, MIN_THREADED_BYTES
 from spark_apps.query.planning import ReadPlan
-from spark_apps.query.predicates import And, Comparison, In, Or, Predicate
+from spark_apps.query.predicates import Predicate, predicate_of_keys
 from spark_apps.query.wanted_keys import WantedKeys
 from spark_apps.storage.arrow_keys import rows_without_keys
 from spark_apps.storage.errors import UnsupportedSource
@@ -34,8 +35,6 @@ from spark_apps.timeline.files import DataFile, GroupKey, is_merged
 
 BY_SPARK = "Use IndexedTable.load(spark, …).read(where)."
 _LINEAGE_TYPE = "bigint"
-_SMALL_BYTES = 4 * 1024 * 1024
-_THREADS = 8
 _WAIT_SECONDS = 0.05
 
 
@@ -45,7 +44,7 @@ class ArrowPart:
 
     :param files: of a file group in merge order; or one file of an index.
     :param entries: which of the plan's covering scans it is of, ``None`` for files of the table.
-    :param keys: what the record keys of its rows that are wanted satisfy, where an index has told them.
+    :param keys: what the record keys of its rows that are wanted satisfy, where an index gave them.
     :param wanted: the record keys asked for that it can hold, where that is known.
     """
 
@@ -61,10 +60,10 @@ class ArrowPart:
 
 @dataclass(frozen=True)
 class ArrowEntries:
-    """A covering index that stands in for data files.
+    """A covering index that is read in place of data files.
 
-    :param lineages: of these files; of ``void`` no entry is to be read. :param marked: whether entries tell lineages.
-    :param deltas: lineage of such a file -> the deltas that lie over it, whose keys are no longer its.
+    :param lineages: of these files; of ``void`` no entry is to be read. :param marked: whether entries have lineages.
+    :param deltas: lineage of such a file -> the deltas over it, whose keys are no longer its.
     """
 
     lineages: frozenset[int]
@@ -102,8 +101,8 @@ class ArrowPlan:
 
     def batches(self) -> Iterator[Any]:
         """Yield all rows, as record batches; large parts are read by several threads side by side, in no order."""
-        small = sum(part.bytes for part in self.parts) < _SMALL_BYTES
-        threads = 1 if small else min(_THREADS, os.cpu_count() or 1, len(self.parts))
+        small = sum(part.bytes for part in self.parts) < MIN_THREADED_BYTES
+        threads = 1 if small else min(MAX_READ_THREADS, os.cpu_count() or 1, len(self.parts))
         if threads > 1:
             yield from _side_by_side(self.parts, self.read, threads)
             return
@@ -152,7 +151,7 @@ def arrow_plan(
         snapshot.external.check(every_file)
     shape = ArrowShape(
         columns=tuple(names),
-        types={one.name: one.type for one in table.fields},
+        types=snapshot.data.types,
         key=table.record_key if table.source is None else (),
         ordering=table.ordering_column if table.merge_by == "ordering" else None,
         stored=dict(snapshot.data.stored_names),
@@ -195,7 +194,7 @@ def _described(plan: ReadPlan, file: DataFile) -> ArrowFile:
 def described_file(
     snapshot: Snapshot, file: DataFile, blocks: frozenset[int] | None = None, block_count: int | None = None
 ) -> ArrowFile:
-    """Return a data file of a table, to be read; all of it, or some of its blocks if it has so many."""
+    """Return the description of a data file: all of it, or some blocks of a file that has ``block_count`` of them."""
     source = snapshot.table.source
     form = block_format(snapshot, file) or ("" if source is None else source.format)  # or it was refused
     attached = {} if source is None else attached_values(snapshot, file)
@@ -215,25 +214,6 @@ def check_readable(snapshot: Snapshot, files: Iterable[DataFile] | None = None) 
         _check_file(snapshot, file)
 
 
-_MOST_ALTERNATIVES = 1_000
-"""Up to so many keys of several columns are told one by one in a predicate; of more, the values of each column."""
-
-
-def predicate_of_keys(names: Sequence[str], keys: Collection[Key]) -> Predicate:
-    """Return a predicate that holds for all rows with one of some keys, of which there is one at least.
-
-    Perhaps for others too, where keys are of several columns and many.
-    """
-    if len(names) > 1 and len(keys) <= _MOST_ALTERNATIVES:
-        alternatives = tuple(
-            And(tuple(Comparison(name, "=", value) for name, value in zip(names, key, strict=True))) for key in keys
-        )
-        return alternatives[0] if len(alternatives) == 1 else Or(alternatives)
-    values = zip(names, zip(*keys, strict=True), strict=True)
-    parts = tuple(In(name, frozenset(column_values)) for name, column_values in values)
-    return parts[0] if len(parts) == 1 else And(parts)
-
-
 def _check_file(snapshot: Snapshot, file: DataFile) -> None:
     source = snapshot.table.source
     if source is None or block_format(snapshot, file) is not None:
@@ -249,7 +229,7 @@ def _check_file(snapshot: Snapshot, file: DataFile) -> None:
 
 
 def text_format_of(snapshot: Snapshot) -> TextFormat | None:
-    """Return how files of lines of a table are read here; ``None`` for others, and for those that are refused."""
+    """Return how a table's files of lines are read without Spark; ``None`` for others, and if they are refused."""
     source = snapshot.table.source
     try:
         return None if source is None else text_format(source, snapshot.data.columns)
@@ -271,7 +251,7 @@ def _entries_of(plan: ReadPlan, scan: CoveringScan) -> ArrowEntries:
 
 
 def _read_entries(plan: ArrowPlan, file: ArrowFile, entries: ArrowEntries, threaded: bool) -> Iterator[Any]:
-    """Yield the rows of an entry file that stand for data files, without those that deltas over these replace."""
+    """Yield the rows of an entry file that replace data files, without those that deltas over these replace."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -306,7 +286,7 @@ def _read_entries(plan: ArrowPlan, file: ArrowFile, entries: ArrowEntries, threa
 
 
 def _hidden_keys(plan: ArrowPlan, entries: ArrowEntries) -> Any:
-    """Return the keys of the deltas over data files that an index stands in for, with the lineage of their file."""
+    """Return the keys of the deltas over data files that an index replaces, with the lineage of their file."""
     import pyarrow as pa
 
     key = plan.shape.key
@@ -326,7 +306,7 @@ def _hidden_keys(plan: ArrowPlan, entries: ArrowEntries) -> Any:
 def _side_by_side(
     parts: Sequence[ArrowPart], read: Callable[[ArrowPart], Iterator[Any]], threads: int
 ) -> Iterator[Any]:
-    """Yield the batches of parts that some threads read; so many wait at most that memory stays bounded."""
+    """Yield the batches of parts that some threads read; few of them wait, which bounds memory."""
     waiting: Queue[Any] = Queue(2 * threads)
     remaining, lock, ended = iter(parts), threading.Lock(), threading.Event()
 

@@ -22,6 +22,7 @@ from spark_apps.mergetree.times import may_be_inexact
 from spark_apps.mergetree.tree import DELETED
 from spark_apps.query.arrow_filter import satisfying
 from spark_apps.query.arrow_text import NotPlain, TextFormat, read_text
+from spark_apps.query.limits import BATCH_ROWS, MAX_PAGED_NODES, MAX_SINGLE_VALUES, MIN_PAGED_ROWS
 from spark_apps.query.predicates import And, KeySet, Predicate, columns_of, keys_for, may_match, of_columns, walk
 from spark_apps.query.wanted_keys import WantedKeys
 from spark_apps.storage.errors import StorageError, UnsupportedSource
@@ -31,8 +32,6 @@ from spark_apps.storage.store import Rewritten, open_by_address
 from spark_apps.timeline.files import DataFile
 
 _EXACT_KINDS = ("string", "date", "boolean")
-_MOST_VALUES = 10_000
-_BATCH_ROWS = 65_536
 _BY_SPARK = "Use IndexedTable.load(spark, …).read(where), or a view made with create_view."
 _LEGACY = (b"org.apache.spark.legacyINT96", b"org.apache.spark.legacyDateTime")
 
@@ -64,9 +63,9 @@ class ArrowShape:
     """The columns to read of every file, and the rule by which files are merged.
 
     :param columns: wanted columns with their Spark types, in order; :param stored: column -> name in files, where that
-        is another. :param key: the record key; :param types: Spark types of all columns named here.
+        is another. :param key: the record key; :param types: Spark types of all these columns.
     :param ordering: the column that decides across commits, if one does.
-    :param external: whether the files are another writer's, so that not every one can be read here.
+    :param external: whether the files are another writer's, so that some can be read by Spark alone.
     :param rebase: how Spark's reader takes old days and times of writers that say nothing of their calendar.
     :param predicate: what the rows are wanted for: others may be left out. :param exact: without these all others are
         left out; understood in every part. :param wanted: record keys: rows with others are left out. :param text: how
@@ -158,7 +157,7 @@ class ArrowRows:
         columns = [(table.column(name), kind) for name, kind in self._given.items()]
         arrays = [column if column.type == kind else column.cast(kind) for column, kind in columns]
         whole = pa.Table.from_arrays(arrays, schema=self._schema)
-        yield from (batch for batch in whole.to_batches(max_chunksize=_BATCH_ROWS) if batch.num_rows)
+        yield from (batch for batch in whole.to_batches(max_chunksize=BATCH_ROWS) if batch.num_rows)
 
     def _filtered(self, table: Any) -> Any:
         """Return a table without the rows whose single values rule them out."""
@@ -297,7 +296,7 @@ class ArrowRows:
 
     def _rows_left(self, group: _RowGroup, predicate: Predicate) -> Any:
         """Return the rows of a row group that its pages do not rule out; ``None`` to read it as a whole."""
-        if sum(1 for _ in walk(predicate)) > _MOST_NODES:
+        if sum(1 for _ in walk(predicate)) > MAX_PAGED_NODES:
             return None
         names = {self._stored(name): name for name in columns_of(predicate)}
         return self._candidates(
@@ -309,7 +308,7 @@ class ArrowRows:
 
         :param names: name in the file -> column, of those that are looked at.
         """
-        if group.rows < _FEW_ROWS:
+        if group.rows < MIN_PAGED_ROWS:
             return None
         kinds = {stored: parse_type(self._shape.types[name]).kind for stored, name in names.items()}
         return group.opened.footer.pages.candidates(group.opened.source, group.block, kinds, may_match)
@@ -371,7 +370,7 @@ class ArrowRows:
         column = table.column(stored)
         moments = pa.types.is_timestamp(kind) or pa.types.is_date(kind)
         if moments and self._judged and self._shape.rebase != "CORRECTED" and not is_of_one_calendar(column):
-            raise _only_by_spark(source_file, [name], "it holds days or times before 1900, of a calendar unknown here")
+            raise _only_by_spark(source_file, [name], "it holds days or times before 1900, of an unknown calendar")
         if column.type == kind:
             return column
         # A column without a zone whose type has none was returned above.
@@ -412,11 +411,6 @@ def _only_by_spark(source_file: ArrowFile, names: Sequence[str], why: str) -> Un
 
 # --- rows by pages ----------------------------------------------------------------------------------------------------
 
-_FEW_ROWS = 2_000
-"""A row group of fewer rows is read as a whole."""
-_MOST_NODES = 300
-"""Predicates of more parts are not held against each page."""
-
 
 @dataclass(frozen=True)
 class _RowGroup:
@@ -444,7 +438,7 @@ def _single_values(shape: ArrowShape) -> dict[str, list[Any]]:
     for name in shape.read:
         kind = parse_type(shape.types[name])
         if kind.is_integer or kind.kind in _EXACT_KINDS:
-            keys = keys_for(shape.predicate, (name,), _MOST_VALUES)
+            keys = keys_for(shape.predicate, (name,), MAX_SINGLE_VALUES)
             if isinstance(keys, KeySet):
                 points[name] = [key[0] for key in keys.keys]
     return points

@@ -1,8 +1,8 @@
 """The rows of CSV and JSON files as Arrow tables, without Spark, where these are exactly the rows that Spark reads.
 
-What a text means is the reader's to say, so only what no reader takes otherwise is read here: options of a source that
-are known to change nothing else, lines of as many fields as there are columns, quotation marks around whole fields, and
-values in the plainest form of their type. All else is refused by name; Spark reads that.
+What a text means is the reader's to say, so this module reads only what no reader takes otherwise: options of a source
+that are known to change nothing else, lines of as many fields as there are columns, quotation marks around whole
+fields, and values in the plainest form of their type. All else is refused by name; Spark reads that.
 """
 
 from __future__ import annotations
@@ -18,16 +18,15 @@ from typing import Any
 
 from spark_apps.layout.types import ColumnType, arrow_type, parse_type
 from spark_apps.mergetree.reader_settings import TEXTS, reader_options
+from spark_apps.query.limits import MAX_LINE_BYTES, TEXT_CHUNK_BYTES
 from spark_apps.timeline.model import SourceDefinition
 
-_CHUNK = 16 * 1024 * 1024
-_LONGEST_LINE = 64 * 1024 * 1024
 _COMPRESSED = (".bz2", ".deflate", ".lz4", ".lzo", ".snappy", ".xz", ".zst", ".zstd")
 _CORRUPT = "columnnameofcorruptrecord"
 _POLICY = "spark.sql.legacy.timeParserPolicy"
 _ZONE = "timezone"
 
-# Option -> the values, in lower case, by which rows are read as here; any value of those that only say how a schema is
+# Option -> the values, in lower case, by which rows are read alike; any value of those that only say how a schema is
 # found, or how files are written.
 _EITHER: Mapping[str, frozenset[str] | None] = {
     "compression": None, "samplingratio": None, "recursivefilelookup": None, "prefersdecimal": None,
@@ -80,7 +79,7 @@ class TextFormat:
 
 
 def text_format(source: SourceDefinition, names: Sequence[str]) -> TextFormat | None:
-    """Return how a source's files are read here; ``None`` for other formats.
+    """Return how a source's files are read without Spark; ``None`` for other formats.
 
     :param names: of the table's columns.
     :raises NotPlain: naming the option by which only Spark reads them.
@@ -116,6 +115,8 @@ def read_text(
     :raises NotPlain: at what Spark reads otherwise, or may.
     :raises OSError: if the file cannot be read.
     """
+    import pyarrow as pa
+
     kinds = {name: parse_type(columns[name]) for name in names}
     for name, kind in kinds.items():
         if not _is_read(text, kind):
@@ -132,13 +133,7 @@ def read_text(
         first = False
         arrays = [_values(text, name, table.column(name), kind) for name, kind in kinds.items()]
         # Without columns it would not tell how many rows there are.
-        yield _table(arrays, names) if arrays else table
-
-
-def _table(arrays: Sequence[Any], names: Sequence[str]) -> Any:
-    import pyarrow as pa
-
-    return pa.table(list(arrays), names=list(names))
+        yield pa.table(arrays, names=list(names)) if arrays else table
 
 
 # --- lines ------------------------------------------------------------------------------------------------------------
@@ -151,9 +146,9 @@ def _chunks(file: io.RawIOBase, path: str) -> Iterator[bytes]:
     opened: Any = gzip.GzipFile(fileobj=io.BufferedReader(file)) if path.lower().endswith(".gz") else file
     rest = b""
     try:
-        while data := opened.read(_CHUNK):
+        while data := opened.read(TEXT_CHUNK_BYTES):
             whole, end, begun = (rest + data).rpartition(b"\n")
-            if not end and len(begun) > _LONGEST_LINE:
+            if not end and len(begun) > MAX_LINE_BYTES:
                 raise NotPlain("it has a line of more than 64 MiB")
             rest = begun
             if end:
@@ -210,12 +205,12 @@ def _csv_table(text: TextFormat, lines: bytes, columns: list[str], names: Sequen
 
 
 def _check_quotes(text: TextFormat, lines: bytes) -> None:
-    """Check that quotation marks stand around whole fields of one line, and nowhere else."""
+    """Check that quotation marks enclose whole fields of one line, and nowhere else."""
     sep = re.escape(text.separator.encode())
     inside = rb'(?:[^"\n]|"")*' if text.doubled else rb'[^"\n]*'
     # Each field is taken with the separator before it, so that the next one begins where this one ends.
     if b'"' in re.sub(rb"(^|" + sep + rb')"' + inside + rb'"(?=' + sep + rb"|$)", rb"\1", lines, flags=re.MULTILINE):
-        raise NotPlain("it has a quotation mark that does not stand around a field")
+        raise NotPlain("it has a quotation mark that does not enclose a field")
 
 
 # --- JSON -------------------------------------------------------------------------------------------------------------
@@ -322,7 +317,7 @@ def _of_zone(times: Any, name: str | None) -> Any:
 
     zone, instant = None if name is None else zone_named(name), pa.timestamp("us", "UTC")
     if zone is None:
-        raise pa.ArrowInvalid(f"the time zone {name!r} is not known here")
+        raise pa.ArrowInvalid(f"the time zone {name!r} is unknown")
     if not isinstance(zone, zoneinfo.ZoneInfo):
         offset = zone.utcoffset(None)
         assert offset is not None

@@ -20,10 +20,11 @@ from spark_apps.query.planning import (
     NotUsed,
     ReadPlan,
     compare_with_statistics,
+    filter_of,
     known_blocks,
     plan_read,
 )
-from spark_apps.query.predicates import Predicate, of_whole_rows, reasons
+from spark_apps.query.predicates import Filter, of_whole_rows, reasons
 from spark_apps.storage.errors import InvalidInput, InvalidPredicate
 from spark_apps.storage.printing import (
     ALL_ROWS,
@@ -99,6 +100,7 @@ class Explanation(Printed):
         return {**asdict(self), "index_used": self.index_used}
 
     def view(self) -> View:
+        bounds = self.bytes_skipped_bounds
         facts = [
             ("index used", self.index_used or "none"),
             ("partitions", f"{self.partitions_read:,} read, {self.partitions_skipped:,} skipped"),
@@ -107,7 +109,7 @@ class Explanation(Printed):
             ("bytes", f"{size(self.bytes_read)} read, {size(self.bytes_skipped)} skipped"),
             ("blocks", f"{self.blocks_read:,} read, {self.blocks_skipped:,} skipped" if self.blocks_skipped else None),
             ("hypothetical", [f"{name}, which is not there" for name in self.hypothetical]),
-            ("skipped, between", _bounds(self.bytes_skipped_bounds)),
+            ("skipped, between", bounds and f"{size(bounds[0])} and {size(bounds[1])}"),
             ("nothing matches", "no row can satisfy the predicate" if self.nothing_matches else None),
             *(("only rows can tell", part) for part in self.not_understood),
             *(("note", text) for text in self.notes),
@@ -125,10 +127,6 @@ class Explanation(Printed):
         return View(f"version {self.version}: {self.where if self.where is not None else 'all rows'}", facts, grids)
 
 
-def _bounds(bounds: tuple[int, int] | None) -> str | None:
-    return None if bounds is None else f"{size(bounds[0])} and {size(bounds[1])}"
-
-
 def explain(snapshot: Snapshot, where: str | None = None, columns: Sequence[str] | None = None) -> Explanation:
     """Return how a query would be answered.
 
@@ -138,7 +136,7 @@ def explain(snapshot: Snapshot, where: str | None = None, columns: Sequence[str]
     :raises UnknownColumn: if a name is that of no column of the table.
     """
     names = snapshot.data.columns if columns is None else resolve(columns, snapshot.data.columns, "columns")
-    return explain_plan(plan_read(snapshot, where, names), names)
+    return explain_plan(plan_read(snapshot, filter_of(snapshot, where), names), names)
 
 
 def explain_plan(plan: ReadPlan, names: Sequence[str], *, by_blocks: bool = True) -> Explanation:
@@ -153,7 +151,7 @@ def explain_plan(plan: ReadPlan, names: Sequence[str], *, by_blocks: bool = True
     choice, left = plan.block_choice, known_blocks(plan) if by_blocks else None
     notes = [] if left is None else [_blocks_left(left, not snapshot.has_spark, choice)]
     if left is not None and not snapshot.has_spark:
-        choice = left  # Arrow reads them whatever they spare
+        choice = left  # Arrow reads them whatever they save
     if choice is not None:
         bytes_read += choice.bytes - sum(read.file.bytes for read in choice.reads)
     gained = compare_with_statistics(plan)
@@ -161,7 +159,7 @@ def explain_plan(plan: ReadPlan, names: Sequence[str], *, by_blocks: bool = True
     keys = None if any(k is None for k in plan.groups.values()) else sum(len(k or ()) for k in plan.groups.values())
     return Explanation(
         version=snapshot.state.version,
-        where=plan.where,
+        where=None if plan.where is None else plan.where.text,
         columns=tuple(names),
         nothing_matches=plan.nothing_matches,
         partitions_read=partitions_read,
@@ -186,14 +184,14 @@ def explain_plan(plan: ReadPlan, names: Sequence[str], *, by_blocks: bool = True
 def _blocks_left(left: BlockChoice, by_arrow: bool, choice: BlockChoice | None) -> str:
     """Return the note on the blocks that indexes leave, and who reads them."""
     rows = "" if left.rows is None else f", {left.rows[0]:,} of {left.rows[1]:,} rows"
-    told = (
+    note = (
         f"blocks_left: {left.blocks:,} of {left.blocks + left.skipped:,} blocks of {counted(len(left.reads), 'file')} "
         f"can hold such rows{rows}, {format_bytes(left.bytes)} of {format_bytes(left.instead_of)} of their columns"
     )
     if by_arrow or (choice is not None and len(choice.reads) == len(left.reads)):
-        return told
+        return note
     some = "these files" if choice is None else "the smaller of these files"
-    return f"{told}; Spark reads {some} as a whole"
+    return f"{note}; Spark reads {some} as a whole"
 
 
 # --- Which files hold rows that satisfy a predicate -----------------------------------------------------------------
@@ -221,17 +219,13 @@ class LocatedFile:
         return asdict(self)
 
 
-def locate_files(
-    snapshot: Snapshot, where: str, count: bool = False, predicate: Predicate | None = None
-) -> ResultList[LocatedFile]:
+def locate_files(snapshot: Snapshot, where: Filter | None, count: bool = False) -> ResultList[LocatedFile]:
     """Return the files that can hold rows which satisfy a predicate, by path.
 
     Every file that holds such a row is among them.
 
-    :param predicate: what ``where`` means, where that was read already; without a session it has to be.
     :param count: read these files and count; those without a match are left out.
-    :raises InvalidPredicate: if the predicate cannot be read.
-    :raises UnknownColumn: if a name is that of no column of the table.
+    :raises InvalidPredicate: for counting by file where the predicate speaks of whole rows.
     :raises InvalidInput: for counting by file where rows of several files are merged.
     """
     tree = snapshot.data
@@ -240,22 +234,21 @@ def locate_files(
             "Rows of this table are merged from several files, so they cannot be counted by file.",
             hint="Leave count out, or count rows with read(where).",
         )
-    plan = plan_read(snapshot, where, predicate=predicate)
-    if count and plan.predicate is not None and of_whole_rows(plan.predicate):
+    plan = plan_read(snapshot, where)
+    if count and where is not None and of_whole_rows(where.predicate):
         raise InvalidPredicate(
-            f"Rows are not counted by file for {where!r}, which speaks of whole rows.",
+            f"Rows are not counted by file for {where.text!r}, which speaks of whole rows.",
             hint="Name the columns in place of *, or leave count out.",
         )
     used = [snapshot.state.index(use.name) for use in plan.used if use.name in snapshot.state.indexes]
     matches: dict[tuple[str, str], int] | None = None
     if count:
         names = [*(name for name in tree.columns if name in plan.columns or name in tree.partition_by), GROUP_ID]
-        rows = scan(snapshot, tree, plan.files, names).where(where) if plan.groups else None
-        groups = (
-            {}
-            if rows is None
-            else {row[0]: row[1] for row in rows.groupBy(column(GROUP_ID)).agg(F.count("*")).collect()}
-        )
+        rows = scan(snapshot, tree, plan.files, names)
+        if where is not None:
+            rows = rows.where(where.text)
+        counted_rows = rows.groupBy(column(GROUP_ID)).agg(F.count("*")).collect() if plan.groups else ()
+        groups = {row[0]: row[1] for row in counted_rows}
         matches = {key: groups[key[1]] for key in plan.groups if key[1] in groups}
     located = [
         LocatedFile(
@@ -286,7 +279,7 @@ def _view_located(files: Sequence[LocatedFile]) -> View:
         for file in files
     ]
     heading = f"{counted(len(files), 'file')} that can hold such rows"
-    return View(heading, grids=[Grid(("partition", "rows", "size", "matches", "told by", "file"), rows)])
+    return View(heading, grids=[Grid(("partition", "rows", "size", "matches", "found by", "file"), rows)])
 
 
 # --- partitions, indexes and history of a table -----------------------------------------------------------------------

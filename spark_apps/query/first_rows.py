@@ -1,8 +1,8 @@
 """The bound of the rows that a query takes alone: the first of an order, the highest and lowest of a column.
 
-Skipping indexes tell of each file between which values of a column its rows lie, and how many have one. Files whose
-values all lie beyond a bound have at least so many rows beyond it; if these are as many as the query takes, no row
-before the bound is among the first. What indexes do not tell of can only add rows beyond it.
+Skipping indexes know for each file between which values of a column its rows are, and how many have one. Files whose
+values are all beyond a bound have that many rows beyond it; if these are as many as the query takes, no row before the
+bound is among the first. Files that no index knows can only add rows beyond it.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from typing import Any
 from spark_apps.indexes.handler import Extremes, IndexContext
 from spark_apps.indexes.registry import available, columns_gone
 from spark_apps.layout.types import parse_type
-from spark_apps.mergetree.schema import quote
 from spark_apps.mergetree.tree import Snapshot
 from spark_apps.query.planning import UNREADABLE_INDEX
+from spark_apps.query.predicates import Comparison, IsNull, Or, Predicate
 from spark_apps.timeline.files import DataFile
 from spark_apps.timeline.model import NEW_KEYS
 
@@ -43,38 +43,42 @@ class FirstRows:
         return cls(said["column"], said["descending"], said["nulls_first"], said["rows"])
 
 
-def bound_of(snapshot: Snapshot, first: Sequence[FirstRows]) -> str | None:
-    """Return a predicate that holds for all of these rows, ``None`` if no index tells enough."""
+def bound_of(snapshot: Snapshot, first: Sequence[FirstRows]) -> Predicate | None:
+    """Return a predicate that holds for all of these rows, of which there is one at least.
+
+    ``None`` if indexes do not bound them.
+    """
     bounds = [_bound(snapshot, each) for each in dict.fromkeys(first)]
-    if any(bound is None for bound in bounds):
+    known = tuple(bound for bound in bounds if bound is not None)
+    if len(known) < len(bounds):
         return None
-    return " OR ".join(f"({bound})" for bound in bounds) or None
+    return known[0] if len(known) == 1 else Or(known)
 
 
-def _bound(snapshot: Snapshot, first: FirstRows) -> str | None:
+def _bound(snapshot: Snapshot, first: FirstRows) -> Predicate | None:
     field = next((field for field in snapshot.table.fields if field.name == first.column), None)
     kind = None if field is None else parse_type(field.type)
     if kind is None or kind.kind not in _KINDS:
         return None
-    known = [each for each in _extremes(snapshot, first.column) if each.filled and _is_told(each)]
+    known = [each for each in _extremes(snapshot, first.column) if each.filled and _is_comparable(each)]
     known.sort(key=lambda each: each.low if first.descending else each.high, reverse=first.descending)
     count = 0
     for each in known:
         count += each.filled
         if count >= first.rows:
-            name, value = quote(first.column), each.low if first.descending else each.high
-            beyond = f"{name} {'>=' if first.descending else '<='} {_literal(value)}"
-            return f"{name} IS NULL OR {beyond}" if first.nulls_first else beyond
+            operator, value = (">=", each.low) if first.descending else ("<=", each.high)
+            beyond = Comparison(first.column, operator, value)
+            return Or((IsNull(first.column), beyond)) if first.nulls_first else beyond
     return None
 
 
-def _is_told(extremes: Extremes) -> bool:
+def _is_comparable(extremes: Extremes) -> bool:
     values = (extremes.low, extremes.high)
     return all(isinstance(value, (int, Decimal, dt.date)) and not isinstance(value, bool) for value in values)
 
 
 def _extremes(snapshot: Snapshot, column: str) -> Iterator[Extremes]:
-    """Yield what indexes tell of files whose rows are all rows of the table, each file once."""
+    """Yield what indexes know of files whose rows are all rows of the table, each file once."""
     whole = {file.lineage for members in snapshot.groups().values() if _all_live(members) for file in members}
     whole.discard(0)
     for entry in snapshot.state.indexes.values():
@@ -82,24 +86,16 @@ def _extremes(snapshot: Snapshot, column: str) -> Iterator[Extremes]:
         if handler is None or not whole or columns_gone(snapshot.table, entry.definition):
             continue
         try:
-            told = handler.extremes(IndexContext(snapshot, entry.definition, ""), column)
+            extremes = handler.extremes(IndexContext(snapshot, entry.definition, ""), column)
         except UNREADABLE_INDEX:
             continue  # what is damaged bounds nothing, and a warning comes of its use
-        for lineage in whole & told.keys():
-            yield told[lineage]
-        whole -= told.keys()
+        for lineage in whole & extremes.keys():
+            yield extremes[lineage]
+        whole -= extremes.keys()
 
 
 def _all_live(members: Sequence[DataFile]) -> bool:
     """Tell whether no file of a group replaces or deletes rows of another one."""
     return not any(file.tombstones for file in members) and all(
         (file.extra or {}).get(NEW_KEYS) for file in members[1:]
-    )
-
-
-def _literal(value: Any) -> str:
-    if isinstance(value, dt.datetime):
-        return f"TIMESTAMP_NTZ '{value}'" if value.tzinfo is None else f"TIMESTAMP '{value}'"
-    return (
-        f"DATE '{value}'" if isinstance(value, dt.date) else f"{value:f}" if isinstance(value, Decimal) else f"{value}"
     )

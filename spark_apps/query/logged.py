@@ -1,6 +1,6 @@
 """Leaves a line in a table's query log for what was planned: what was asked, what is read, which indexes were used.
 
-The log itself is :mod:`spark_apps.workload.query_log`. Whatever fails here, the query goes on.
+The log itself is :mod:`spark_apps.workload.query_log`. A failure of it fails no query.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
+from spark_apps.query.limits import MAX_SIZED_STATES
 from spark_apps.query.planning import BUCKETS, ReadPlan
 from spark_apps.query.predicate_text import text_of_predicate
 from spark_apps.storage.store import ObjectStore
@@ -33,7 +34,7 @@ class Asked:
     """A query as it came, beside its plan.
 
     :param columns: that were asked for; all of the table's if ``None``. :param where: its predicate in Spark's SQL, if
-        it came as that; else the plan's own says it.
+        that is not the plan's own.
     :param shape: of a predicate that is too long to be written.
     :param left: Spark's own scan was left in place of what was planned.
     """
@@ -88,8 +89,9 @@ def _query(
     uri: str, table: TableDefinition, plan: ReadPlan | None, asked: Asked, started: float, weight: float, literals: bool
 ) -> AskedQuery:
     where, shape = asked.where, asked.shape
-    if where is None and plan is not None and plan.predicate is not None:
-        where, shape = text_of_predicate(plan.predicate), shape or UNKNOWN_SHAPE
+    if where is None and plan is not None and plan.where is not None:
+        where = plan.where.text if plan.where.sql else text_of_predicate(plan.where.predicate)
+        shape = shape or UNKNOWN_SHAPE
     if where is not None:
         shape = shape_of(where)
     names = None if asked.columns is None or len(asked.columns) > MAX_NAMES else tuple(asked.columns)
@@ -118,15 +120,15 @@ def _with_plan(query: AskedQuery, plan: ReadPlan, left: bool) -> AskedQuery:
     unused = [(name, kinds[name], why.code) for name, why in plan.not_used.items() if name in kinds]
     if left:
         unused += [(name, kind, LEFT) for name, kind in used]
-        used, spared = [], {}
+        used, saved = [], {}
         files, read = sizes.of(plan.kept_partitions)
     else:
-        spared = _spared(plan, sizes)
+        saved = _saved(plan, sizes)
         files, read = sum(map(len, plan.files.values())), _bytes_read(plan)
     return replace(
         query, used=tuple(used[:MAX_INDEXES]), unused=tuple(unused[:MAX_INDEXES]), files_read=files,
         files_skipped=max(0, sizes.files - files), bytes_read=max(0, read), bytes_skipped=max(0, sizes.bytes - read),
-        spared=spared,
+        spared=saved,
     )  # fmt: skip
 
 
@@ -140,12 +142,12 @@ def _bytes_read(plan: ReadPlan) -> int:
     return read if choice is None else read + choice.bytes - sum(one.file.bytes for one in choice.reads)
 
 
-def _spared(plan: ReadPlan, sizes: _Sizes) -> dict[str, int]:
-    """Return the bytes that each index spared a query, its own taken off; what partitions spare is nobody's.
+def _saved(plan: ReadPlan, sizes: _Sizes) -> dict[str, int]:
+    """Return the bytes that each index saved a query, its own taken off; what partitions save is not counted.
 
     File groups that several indexes rule out are counted to each by how many it ruled out.
     """
-    spared = {use.name: use.instead_of - use.bytes for use in plan.used if use.replaces}
+    saved = {use.name: use.instead_of - use.bytes for use in plan.used if use.replaces}
     pruning = [use for use in plan.used if not use.replaces]
     if pruning:
         count, there = sizes.of(plan.kept_partitions, groups=True)
@@ -157,8 +159,8 @@ def _spared(plan: ReadPlan, sizes: _Sizes) -> dict[str, int]:
         for use in pruning:
             if use.name != BUCKETS:
                 part = ruled_out[use.name] / total if total else 1 / len(pruning)
-                spared[use.name] = round(pruned * part) - use.bytes
-    return {name: max(0, bytes_) for name, bytes_ in list(spared.items())[:MAX_INDEXES]}
+                saved[use.name] = round(pruned * part) - use.bytes
+    return {name: max(0, bytes_) for name, bytes_ in list(saved.items())[:MAX_INDEXES]}
 
 
 # --- how large a table is ---------------------------------------------------------------------------------------------
@@ -185,7 +187,6 @@ class _Sizes:
         return sum(one[0 if groups else 1] for one in some), sum(one[2] for one in some)
 
 
-_MOST_STATES = 16
 _KNOWN: dict[str, tuple[State, int, _Sizes]] = {}
 """Table -> its last state and the size of that: counting files for each query would take longer than its line."""
 
@@ -195,7 +196,7 @@ def _sizes(state: State, uri: str) -> _Sizes:
     if known is not None and known[0] is state and known[1] == state.version:
         return known[2]
     sizes = _Sizes(state)
-    while len(_KNOWN) >= _MOST_STATES:
+    while len(_KNOWN) >= MAX_SIZED_STATES:
         _KNOWN.pop(next(iter(_KNOWN)), None)
     _KNOWN[uri] = (state, state.version, sizes)
     return sizes

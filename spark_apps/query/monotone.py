@@ -1,8 +1,8 @@
 """Conclusions from a comparison of a column to expressions of that column which never fall where the column rises.
 
 An index may keep something about ``to_date(ts)`` alone: a row with ``ts >= x`` then has a day that is not before the
-day of ``x``. Only functions stand here of which that is proven: where one value of the column is not below another,
-the value of the expression is not below the other's, and it is null for null alone. Nothing is concluded in the other
+day of ``x``. Only functions are used of which that is proven: where one value of the column is not below another, the
+value of the expression is not below the other's, and it is null for null alone. Nothing is concluded in the other
 direction, nor from one expression about another.
 
 The local time of a timestamp does not always rise with it: clocks are set back, in some zones over midnight. But no
@@ -22,13 +22,12 @@ from typing import Any
 
 from spark_apps.indexes.expressions import key_of
 from spark_apps.layout.types import INTEGER_BITS, ColumnType, parse_type
+from spark_apps.query.limits import MAX_EXPRESSION_VALUES
 from spark_apps.query.predicates import And, Comparison, Fixed, In, Not, Or, Predicate, Through
 from spark_apps.storage.names import quote
 
 _FURTHEST = dt.timedelta(hours=18)
 _UTC = ("UTC", "Etc/UTC", "Z", "GMT")
-_MOST_VALUES = 1_000
-"""Longer lists are told by their lowest and highest value."""
 
 _DATE = re.compile(r"CAST\((.+) AS date\)", re.DOTALL)
 _YEAR = re.compile(r"year\((.+)\)", re.DOTALL)
@@ -39,7 +38,7 @@ _WITH_YEARS = ("timestamp", "timestamp_ntz", "date")
 
 @dataclass(frozen=True)
 class _Image:
-    """Between which values an expression lies for one value of its column; ``kind`` is the type of both."""
+    """The lowest and the highest value of an expression for one value of its column; ``kind`` is their type."""
 
     low: Any
     high: Any
@@ -67,12 +66,12 @@ def _within(node: Predicate, types: Mapping[str, str], expressions: list[tuple[s
         case Or(parts=parts):
             return Or(tuple(_within(part, types, expressions, in_utc) for part in parts))
         case Comparison() | In():
-            told = _told(node, [text for name, text in expressions if name == node.column], types, in_utc)
-            return replace(node, through=tuple(told))
+            conclusions = _conclusions(node, [text for name, text in expressions if name == node.column], types, in_utc)
+            return replace(node, through=tuple(conclusions))
     return node
 
 
-def _told(node: Comparison | In, texts: list[str], types: Mapping[str, str], in_utc: bool) -> Iterator[Through]:
+def _conclusions(node: Comparison | In, texts: list[str], types: Mapping[str, str], in_utc: bool) -> Iterator[Through]:
     values = [node.literal] if isinstance(node, Comparison) else list(node.values)
     for text in texts:
         images = [_image(text, node.column, types[node.column], value, in_utc) for value in values]
@@ -90,7 +89,7 @@ def _through(node: Comparison | In, key: str, images: list[_Image]) -> Through:
     if isinstance(node, Comparison) and node.op in ("<", "<="):
         return Through(not_above, not_below)
     # Of the others much may be true where they are false.
-    if len(images) <= _MOST_VALUES and all(image.low == image.high for image in images):
+    if len(images) <= MAX_EXPRESSION_VALUES and all(image.low == image.high for image in images):
         return Through(In(key, frozenset(image.low for image in images)), Fixed(True))
     return Through(And((not_below, not_above)), Fixed(True))
 
@@ -103,7 +102,7 @@ def _image(text: str, name: str, type_text: str, value: Any, in_utc: bool) -> _I
 
 
 def _stepped(text: str, name: str, of_column: _Image, in_utc: bool) -> _Image | None:
-    """Return between which values an expression lies; ``None`` for those that may fall where the column rises."""
+    """Return the bounds of an expression; ``None`` if it may fall where the column rises."""
     if text == quote(name):
         return of_column
     step, inner, argument = _peeled(text)

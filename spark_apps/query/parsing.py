@@ -2,7 +2,7 @@
 
 What the library and Spark might read differently (escapes, doubled quotes, variables) and whatever is not a comparison
 of one column with literals becomes ``Opaque``: true, false or null for any row. Spark may cast the literal, the column,
-or both, and does it differently with ANSI on and off. Here a literal is taken only where the outcome is that of
+or both, and does it differently with ANSI on and off. A literal is taken only where the outcome is that of
 comparing exact values on the column's own type in *every* mode; anything else is :class:`Unclear`, and then nothing is
 pruned.
 """
@@ -28,8 +28,22 @@ from sqlglot.tokens import Token, TokenType
 
 from spark_apps.indexes.expressions import UNREADABLE, Expression, NotIndexable, expression_of, key_of
 from spark_apps.layout.types import INTEGER_BITS, ColumnType, parse_type
+from spark_apps.query.limits import MAX_REMEMBERED_CHARACTERS
 from spark_apps.query.monotone import with_expressions
-from spark_apps.query.predicates import NAN, And, Comparison, Fixed, Holds, In, IsNull, Not, Opaque, Or, Predicate
+from spark_apps.query.predicates import (
+    MIRRORED,
+    NAN,
+    And,
+    Comparison,
+    Fixed,
+    Holds,
+    In,
+    IsNull,
+    Not,
+    Opaque,
+    Or,
+    Predicate,
+)
 from spark_apps.storage.errors import InvalidPredicate, UnknownColumn
 from spark_apps.storage.printing import printable
 
@@ -43,7 +57,6 @@ _COMPARISONS: dict[type[exp.Expr], str] = {
     exp.NullSafeEQ: "<=>",
     exp.NullSafeNEQ: "<!>",
 }
-_MIRRORED = {"<": ">", "<=": ">=", ">": "<", ">=": "<="}
 _DENIED = {TokenType.GT: (TokenType.LTE, "<="), TokenType.LT: (TokenType.GTE, ">=")}
 _OF_TEXTS = (exp.Like, exp.StartsWith, exp.EndsWith, exp.Contains)
 _WILDCARDS = re.compile("[%_]+")
@@ -68,9 +81,6 @@ _NAMELESS_FUNCTIONS = frozenset(
 _DIFFERENT = re.compile(r"--[^\n]*\\\r?\n|\$\{")
 
 
-_REMEMBERED_CHARACTERS = 2_000
-
-
 def parse_predicate(
     sql: str,
     schema: Mapping[str, str],
@@ -83,14 +93,14 @@ def parse_predicate(
 ) -> Predicate:
     """Parse a predicate over a table.
 
-    :param sql: what stands after ``WHERE``, in Spark's SQL.
+    :param sql: what follows ``WHERE``, in Spark's SQL.
     :param schema: the table's columns and their Spark types, as ``dict(df.dtypes)`` gives them.
     :param time_zone: the session's time zone (``spark.sql.session.timeZone``), for times written without one.
     :param timestamps: what ``TIMESTAMP`` means in the session, ``timestamp`` or ``timestamp_ntz``
         (``spark.sql.timestampType``); ``None`` when unknown.
     :param case_sensitive: as ``spark.sql.caseSensitive``.
-    :param check_with_spark: called with a text that cannot be read here; raises one of the errors below if Spark cannot
-        read it either. What only Spark can read, only the rows can decide.
+    :param check_with_spark: called with a text that the parser cannot read; raises one of the errors below if Spark
+        cannot read it either. What only Spark can read, only the rows can decide.
     :param expressions: canonical texts of expressions that indexes hold values of, with their Spark types; what the
         predicate says of one is found in :attr:`~spark_apps.query.predicates.Opaque.same`. ``None`` if nothing is to be
         known of what is not a comparison of a column.
@@ -98,9 +108,9 @@ def parse_predicate(
     :raises UnknownColumn: for a column that the table lacks, with its position and similar names.
     """
     if not isinstance(sql, str) or not sql.strip():
-        raise InvalidPredicate(f"The predicate is {sql!r}.", hint="Write what stands after WHERE, like city = 'sfo'.")
+        raise InvalidPredicate(f"The predicate is {sql!r}.", hint="Write what follows WHERE, like city = 'sfo'.")
     known = None if expressions is None else tuple(expressions.items())
-    parsed = _remembered if len(sql) <= _REMEMBERED_CHARACTERS else _parsed
+    parsed = _remembered if len(sql) <= MAX_REMEMBERED_CHARACTERS else _parsed
     try:
         return parsed(sql, tuple(schema.items()), case_sensitive, time_zone, timestamps, known)
     except (InvalidPredicate, UnknownColumn) as error:
@@ -305,7 +315,7 @@ class _Reader:
     sql: str
     expressions: Mapping[str, str] | None = None
     of_expressions: bool = False
-    """Whether what stands on the left is an expression and not a column."""
+    """Whether the left side is an expression and not a column."""
 
     def predicate(self, node: exp.Expr) -> Predicate:
         node = node.unnest()
@@ -353,7 +363,7 @@ class _Reader:
             return None
         text = str(literal.value)
         if literal.kind != "string" or "\ufffd" in text:
-            return None  # that sign stands for bytes that are no text, where Spark looks for a pattern
+            return None  # that sign replaces bytes that are no text, where Spark looks for a pattern
         if isinstance(node, exp.StartsWith):
             return Holds(key, (), text)
         if not isinstance(node, exp.Like):
@@ -419,7 +429,7 @@ class _Reader:
         left, right = node.this.unnest(), node.expression.unnest()
         mirrored = isinstance(right, exp.Column) and not isinstance(left, exp.Column)
         if self._is_key(right) if self.of_expressions else mirrored:
-            left, right, op = right, left, _MIRRORED.get(op, op)
+            left, right, op = right, left, MIRRORED.get(op, op)
         return self._compare(left, op, right)
 
     def _compare(self, left: exp.Expr, op: str, right: exp.Expr) -> Predicate:
@@ -487,9 +497,6 @@ class _Reader:
         casts = {"cast"} if "cast" in text or "::" in text else set()
         return frozenset({sign for sign in ("0x", "try_cast", "char") if sign in text} | casts)
 
-    def _meant(self, text: str) -> list[str]:
-        return self.columns.find(text) if text in self.unsure else []
-
     def _is_nameless_function(self, node: exp.Column) -> bool:
         identifier = node.parts[0]
         plain = len(node.parts) == 1 and not identifier.args.get("quoted")
@@ -504,7 +511,12 @@ class _Reader:
         if any(str(called.this).lower() == "identifier" for called in node.find_all(exp.Anonymous)):
             return self.columns.all  # by a text, which names any of them
         # "x" may be set to mean a column.
-        columns = {name for text in node.find_all(exp.Literal) if text.is_string for name in self._meant(text.this)}
+        columns = {
+            name
+            for text in node.find_all(exp.Literal)
+            if text.is_string and text.this in self.unsure
+            for name in self.columns.find(text.this)
+        }
         for column in node.find_all(exp.Column):
             names = self.columns.find(column.parts[0].name)
             if not names and not nested and not self._is_nameless_function(column):
@@ -514,7 +526,7 @@ class _Reader:
 
 
 def _names_all(star: exp.Star) -> bool:
-    """Return whether a ``*`` stands for the columns of the table: not ``s.*``, nor one inside a subquery."""
+    """Return whether a ``*`` means the columns of the table: not ``s.*``, nor one inside a subquery."""
     return not isinstance(star.parent, exp.Column) and star.find_ancestor(exp.Query) is None
 
 
@@ -546,7 +558,9 @@ _MOMENT = re.compile(
     r"(\d{4})-(\d\d)-(\d\d)(?:[ T](\d\d):(\d\d):(\d\d)(?:\.(\d{1,6}))?)?(Z|UTC|[+-]\d\d:\d\d)?", re.ASCII
 )
 _OFFSET = re.compile(r"([+-])(\d\d):(\d\d)", re.ASCII)
+_DIGITS = re.compile(r"[+-]?\d{1,19}", re.ASCII)
 _NUMBER = re.compile(r"[+-]?\d+(\.\d+)?([eE][+-]?\d+)?", re.ASCII)
+_NAMED_NUMBERS = ("NaN", "Infinity", "-Infinity")
 # Summer time rules before 1970 differ between copies of the time zone database.
 _FIRST_RULED_YEAR = 1970
 
@@ -556,7 +570,7 @@ class Unclear(Exception):
 
 
 class _Nothing:
-    """Stands for "no value of the column's type equals the literal"."""
+    """Means that no value of the column's type equals the literal."""
 
 
 NO_VALUE = _Nothing()
@@ -581,14 +595,11 @@ def comparable(column: ColumnType, literals: Sequence[Literal], zone: str | None
     :param zone: the session's time zone; ``None`` when unknown.
     :raises Unclear: when Spark's comparison may be another one.
     """
-    given = [literal for literal in literals if literal.kind != "null"]
-    convert = _CONVERT.get("integer" if column.is_integer else column.kind)
-    if convert is None:
-        raise Unclear(f"values of type {column.text} are not compared here")
+    if column.kind in ("other", "char"):
+        raise Unclear(f"values of type {column.text} are not compared")
     if in_list:
-        _check_list(column, given)
-    values = iter([convert(column, literal, zone) for literal in given])
-    return [None if literal.kind == "null" else next(values) for literal in literals]
+        _check_list(column, [literal for literal in literals if literal.kind != "null"])
+    return [None if literal.kind == "null" else _compared(column, literal, zone) for literal in literals]
 
 
 def as_key(value: Any, column: ColumnType) -> Any:
@@ -656,86 +667,52 @@ def is_single(value: float) -> bool:
         return False
 
 
-def _refuse(column: ColumnType, literal: Literal) -> Unclear:
-    return Unclear(f"a {column.kind} column and a {literal.kind} are cast before Spark compares them")
-
-
-def _integer(column: ColumnType, literal: Literal, zone: str | None) -> Any:
+def _compared(column: ColumnType, literal: Literal, zone: str | None) -> Any:
+    """Return the value that values of a column are compared with, by the kinds of both."""
     value = literal.value
-    match literal.kind:
-        case "int":
+    match "integer" if column.is_integer else column.kind, literal.kind:
+        case ("integer", "int") | ("string", "string") | ("boolean", "boolean") | ("binary", "binary"):
             return value
-        case "decimal":
+        case "integer", "decimal":
             _check_digits(column, [literal])
             if not _LONG[0] <= value <= _LONG[1]:
-                raise Unclear("the decimal lies outside of bigint, where some versions do not compare at all")
+                raise Unclear("the decimal is outside of bigint, where some versions do not compare at all")
             return value if value != int(value) else int(value)
-        case "double" if column.kind != "bigint":
+        case "integer", "double" if column.kind != "bigint":
             return value
-        case "string" if re.fullmatch(r"[+-]?\d{1,19}", value, re.ASCII):
-            low, high = column.limits
-            if low <= int(value) <= high:
-                return int(value)
-    raise _refuse(column, literal)
+        case "integer", "string" if _DIGITS.fullmatch(value) and column.limits[0] <= int(value) <= column.limits[1]:
+            return int(value)
+        case "decimal", "int" | "decimal":
+            _check_digits(column, [literal])
+            return Decimal(value)
+        case "float", "int" if abs(value) <= _FLOAT_EXACT:
+            return float(value)
+        case ("double", "int") | ("float" | "double", "decimal") if math.isfinite(float(value)):
+            return float(value) + 0.0
+        case "float" | "double", "float" | "double":
+            return _one_nan(value)
+        case "float" | "double", "string" if value in _NAMED_NUMBERS or (
+            column.kind == "double" and _NUMBER.fullmatch(value)
+        ):
+            return _one_nan(float(value))
+        case "date", "date" | "string":
+            return parse_date(value)
+        case "timestamp", "date":
+            return _instant(dt.datetime.combine(parse_date(value), dt.time()), None, zone)
+        case "timestamp", "timestamp" | "string":
+            return _instant(*_parse_moment(value), zone)
+        case "timestamp_ntz", "date":
+            return dt.datetime.combine(parse_date(value), dt.time())
+        case "timestamp_ntz", "timestamp_ntz" | "string":
+            moment, offset = _parse_moment(value)
+            if offset is not None:
+                raise Unclear("a time without a zone is compared with one that has a zone")
+            return moment
+    raise Unclear(f"a {column.kind} column and a {literal.kind} are cast before Spark compares them")
 
 
-def _decimal(column: ColumnType, literal: Literal, zone: str | None) -> Any:
-    if literal.kind not in ("int", "decimal"):
-        raise _refuse(column, literal)
-    _check_digits(column, [literal])
-    return Decimal(literal.value)
-
-
-def _floating(column: ColumnType, literal: Literal, zone: str | None) -> Any:
-    value = literal.value
-    match literal.kind:
-        case "int" if column.kind == "double" or abs(value) <= _FLOAT_EXACT:
-            number = float(value)
-        case "decimal" | "double" | "float":
-            number = float(value)
-        case "string" if column.kind == "double" and _NUMBER.fullmatch(value):
-            number = float(value)
-        case "string" if value in ("NaN", "Infinity", "-Infinity"):
-            number = float(value)
-        case _:
-            raise _refuse(column, literal)
-    if math.isinf(number) and literal.kind in ("int", "decimal"):
-        raise _refuse(column, literal)
-    return NAN if math.isnan(number) else number + 0.0
-
-
-def _same(kind: str) -> Callable[[ColumnType, Literal, str | None], Any]:
-    def convert(column: ColumnType, literal: Literal, zone: str | None) -> Any:
-        if literal.kind != kind:
-            raise _refuse(column, literal)
-        return literal.value
-
-    return convert
-
-
-def _date(column: ColumnType, literal: Literal, zone: str | None) -> dt.date:
-    if literal.kind not in ("date", "string"):
-        raise _refuse(column, literal)
-    return parse_date(literal.value)
-
-
-def _timestamp(column: ColumnType, literal: Literal, zone: str | None) -> dt.datetime:
-    if literal.kind == "date":
-        return _instant(dt.datetime.combine(parse_date(literal.value), dt.time()), None, zone)
-    if literal.kind not in ("timestamp", "string"):
-        raise _refuse(column, literal)
-    return _instant(*_parse_moment(literal.value), zone)
-
-
-def _timestamp_ntz(column: ColumnType, literal: Literal, zone: str | None) -> dt.datetime:
-    if literal.kind == "date":
-        return dt.datetime.combine(parse_date(literal.value), dt.time())
-    if literal.kind not in ("timestamp_ntz", "string"):
-        raise _refuse(column, literal)
-    moment, offset = _parse_moment(literal.value)
-    if offset is not None:
-        raise Unclear("a time without a zone is compared with one that has a zone")
-    return moment
+def _one_nan(value: float) -> float:
+    return NAN if math.isnan(value) else value + 0.0
 
 
 def parse_date(text: str) -> dt.date:
@@ -775,7 +752,7 @@ def _instant(moment: dt.datetime, offset: str | None, zone: str | None) -> dt.da
     try:
         return moment.replace(tzinfo=known).astimezone(dt.UTC)
     except OverflowError as error:
-        raise Unclear(f"the instant lies outside of the calendar: {error}") from error
+        raise Unclear(f"the instant is outside of the calendar: {error}") from error
 
 
 def zone_named(name: str) -> dt.tzinfo | None:
@@ -795,27 +772,12 @@ def zone_named(name: str) -> dt.tzinfo | None:
         return None
 
 
-_CONVERT: dict[str, Callable[[ColumnType, Literal, str | None], Any]] = {
-    "integer": _integer,
-    "decimal": _decimal,
-    "float": _floating,
-    "double": _floating,
-    "string": _same("string"),
-    "boolean": _same("boolean"),
-    "binary": _same("binary"),
-    "date": _date,
-    "timestamp": _timestamp,
-    "timestamp_ntz": _timestamp_ntz,
-}
-
-
 # --- Literals as the parser library gives them ---------------------------------------------------------------------
 
 
 _INTEGER = re.compile(r"\d{1,38}", re.ASCII)
 _FRACTION = re.compile(r"\d*\.\d*", re.ASCII)
 _SQL_NUMBER = re.compile(r"\d*(\.\d*)?([eE][+-]?\d+)?", re.ASCII)
-_LONG_MAX = 2**63 - 1
 _TIMES = {
     exp.DType.DATE: "date",
     exp.DType.TIMESTAMPLTZ: "timestamp",
@@ -856,7 +818,7 @@ def literal_of(node: exp.Expr, timestamps: str | None = None, *, casts: bool = T
             if isinstance(inner, exp.Literal) and not inner.is_string:
                 return _number(inner.this, negative=True)
             if isinstance(inner, exp.Cast) and inner.this.is_number:
-                # -128Y is one literal to Spark and a negated 128Y here; a negated cast of 128 is another thing.
+                # -128Y is one literal to Spark, a negated 128Y to the library; a negated cast of 128 is another thing.
                 return _negated(_cast(inner, timestamps, bound=not casts))
         case exp.Cast() if isinstance(node.this, exp.Literal):
             return _cast(node, timestamps)
@@ -873,7 +835,7 @@ def _number(text: str, negative: bool) -> Literal:
     sign = "-" if negative else ""
     if _INTEGER.fullmatch(text):
         value = int(sign + text)
-        return Literal("int", value) if -_LONG_MAX - 1 <= value <= _LONG_MAX else Literal("decimal", Decimal(value))
+        return Literal("int", value) if _LONG[0] <= value <= _LONG[1] else Literal("decimal", Decimal(value))
     if _FRACTION.fullmatch(text) and len(text.replace(".", "").lstrip("0")) <= 38:
         return Literal("decimal", Decimal(sign + text))
     if _SQL_NUMBER.fullmatch(text) and not _FRACTION.fullmatch(text):
@@ -901,7 +863,10 @@ def _cast(node: exp.Cast, timestamps: str | None, bound: bool = False) -> Litera
     if to.this in _TIMES and literal.is_string:
         return Literal(_TIMES[to.this], literal.this)
     if to.this in _INTEGERS and not literal.is_string:
-        return _cast_integer(literal.this, (1 << (INTEGER_BITS[_INTEGERS[to.this]] - 1)) - (not bound))
+        most = (1 << (INTEGER_BITS[_INTEGERS[to.this]] - 1)) - (not bound)
+        if not _INTEGER.fullmatch(literal.this) or int(literal.this) > most:
+            raise Unclear("the number does not fit its type")
+        return Literal("int", int(literal.this))
     convert = _FRACTIONS.get(to.this)
     if convert is None:
         raise Unclear("the cast of the literal is not followed")
@@ -909,7 +874,7 @@ def _cast(node: exp.Cast, timestamps: str | None, bound: bool = False) -> Litera
 
 
 def _timestamp_kind(node: exp.Cast, timestamps: str | None) -> str:
-    """Return which type ``TIMESTAMP`` stands for.
+    """Return which type ``TIMESTAMP`` means.
 
     Where that is the one without a zone, a cast drops a text's offset, and a literal with an offset is of the other
     type all the same.
@@ -922,15 +887,9 @@ def _timestamp_kind(node: exp.Cast, timestamps: str | None) -> str:
     return timestamps
 
 
-def _cast_integer(text: str, most: int) -> Literal:
-    if not _INTEGER.fullmatch(text) or int(text) > most:
-        raise Unclear("the number does not fit its type")
-    return Literal("int", int(text))
-
-
 def _cast_double(literal: exp.Literal, to: exp.DataType) -> Literal:
     text = literal.this
-    if text in ("NaN", "Infinity", "-Infinity"):
+    if text in _NAMED_NUMBERS:
         return Literal("double", float(text))
     if not text or not _SQL_NUMBER.fullmatch(text) or text == ".":
         raise Unclear("the cast of the literal is not followed")

@@ -46,9 +46,18 @@ from spark_apps.mergetree.reader_settings import (
 )
 from spark_apps.mergetree.schema import column_share
 from spark_apps.mergetree.tree import Snapshot
-from spark_apps.query import predicates
+from spark_apps.query.limits import (
+    ALWAYS_CHARACTERS,
+    ALWAYS_KEYS,
+    MAX_BLOCK_FILES,
+    MAX_BUCKET_KEYS,
+    MAX_KEYS,
+    MAX_SAMPLED_FILES,
+    MIN_SAVED_BYTES,
+)
 from spark_apps.query.predicates import (
     And,
+    Filter,
     Fixed,
     IsNull,
     KeySet,
@@ -59,6 +68,7 @@ from spark_apps.query.predicates import (
     always_matches,
     check_predicate,
     columns_of,
+    conjuncts,
     keys_for,
     may_match,
     of_whole_rows,
@@ -72,12 +82,6 @@ from spark_apps.timeline.state import IndexEntry
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-
-ALWAYS_KEYS = 100
-"""Up to so many keys an index is asked whatever it may spare, for that takes some hundredths of a second."""
-
-ALWAYS_CHARACTERS = 8_000
-"""Up to this length a predicate is always parsed: that is some 200 keys of 36 characters."""
 
 KEY_BYTES = 256 * 1024
 """What looking one record key up in a file reads at most, about: some pages of its row group, and the footer."""
@@ -103,11 +107,11 @@ def scan_seconds(snapshot: Snapshot, files: Iterable[DataFile], share: float = 1
 
 
 def read_seconds(spark: SparkSession, size: int) -> float:
-    """Estimate how long Spark reads so many bytes, beyond what any query takes."""
+    """Estimate how long Spark reads a number of bytes, beyond what any query takes."""
     return size / _BYTES_A_SECOND / cores(spark)
 
 
-def scan_is_cheaper_than_parsing(snapshot: Snapshot, where: str) -> bool:
+def _scan_is_cheaper_than_parsing(snapshot: Snapshot, where: str) -> bool:
     """Return whether all files are read sooner than a predicate is parsed.
 
     A predicate that Spark refuses is parsed, for the parser knows the position of the error.
@@ -127,7 +131,7 @@ def scan_is_cheaper_than_parsing(snapshot: Snapshot, where: str) -> bool:
 def scan_is_cheaper(
     snapshot: Snapshot, entry: IndexEntry, probe: PredicateProbe, groups: Iterable[GroupKey]
 ) -> str | None:
-    """Return why an index of keys is not asked, if its answer would take longer than what it can spare.
+    """Return why an index of keys is not asked, if its answer would take longer than what it can save.
 
     :param groups: the file groups that would be read without it.
     """
@@ -139,12 +143,12 @@ def scan_is_cheaper(
         return None
     groups_read = snapshot.groups(only=list(groups))
     files = [file for group in groups_read.values() for file in group]
-    spared = scan_seconds(snapshot, files) - _remaining_seconds(snapshot, files, len(groups_read), len(keys))
+    saved = scan_seconds(snapshot, files) - _remaining_seconds(snapshot, files, len(groups_read), len(keys))
     lookup_time = _lookup_seconds(snapshot, entry, len(keys))
-    if lookup_time <= spared:
+    if lookup_time <= saved:
         return None
     return (
-        f"looking {len(keys):,} keys up takes about {lookup_time:.2g} s and spares {max(0.0, spared):.2g} s of reading "
+        f"looking {len(keys):,} keys up takes about {lookup_time:.2g} s and saves {max(0.0, saved):.2g} s of reading "
         f"the {sum(file.bytes for file in files):,} bytes that are left"
     )
 
@@ -186,7 +190,7 @@ class ParsedPredicateProbe:
     def __str__(self) -> str:
         return str(self.predicate)
 
-    def keys(self, columns: Sequence[str], limit: int = predicates.DEFAULT_LIMIT) -> Collection[Key] | CannotPrune:
+    def keys(self, columns: Sequence[str], limit: int = MAX_KEYS) -> Collection[Key] | CannotPrune:
         bound = keys_for(self.predicate, columns, limit)
         if isinstance(bound, KeySet):
             return bound.keys
@@ -210,9 +214,8 @@ UNREADABLE_INDEX = (StorageError, InvalidInput, LookupError, ValueError, TypeErr
 """What handlers meet in damaged files of an index, and in a definition that was not written by a build: the
 log is input, and a property that is missing or no number makes a query slower."""
 
-_MOST_BUCKET_KEYS = 10_000
 BUCKETS = "bucket layout"
-"""Stands for the table's own layout where a plan names the indexes it used."""
+"""The name of the table's own layout among the indexes that a plan used."""
 
 Keys = frozenset[Key] | None
 
@@ -338,7 +341,7 @@ class ReadPlan(Printed):
     :param keyed: file groups of ``files`` that are read with their record keys as a filter.
     :param blocks: the blocks that can hold matching rows, of data files (by lineage) of which that is known.
     :param block_choice: files that are read block by block, ``None`` if Spark reads all of them as a whole.
-    :param covering_scans: rows that come from indexes in place of files; no two stand for one file.
+    :param covering_scans: rows that come from indexes in place of files; no two replace one file.
     :param nothing_matches: the predicate is false or null for every row whatever.
     :param partitions: how many partitions are left, by their values alone.
     :param bucketed: that of ``covering_scans`` whose buckets are kept, so that the query shuffles its rows no more.
@@ -348,8 +351,7 @@ class ReadPlan(Printed):
     """
 
     snapshot: Snapshot
-    where: str | None
-    predicate: Predicate | None
+    where: Filter | None
     columns: tuple[str, ...]
     groups: Mapping[GroupKey, Keys]
     files: Mapping[GroupKey, Sequence[DataFile]]
@@ -366,6 +368,11 @@ class ReadPlan(Printed):
     kept_partitions: Collection[str] | None = None
     block_counts: Mapping[int, int] = field(default_factory=dict)
 
+    @property
+    def predicate(self) -> Predicate | None:
+        """The tree of ``where``."""
+        return None if self.where is None else self.where.predicate
+
     def view(self) -> View:
         files = [file for group in self.files.values() for file in group]
         facts = [
@@ -375,65 +382,59 @@ class ReadPlan(Printed):
             *(("warning", text) for text in self.warnings),
         ]
         unused = [(name, why.code, why.reason) for name, why in self.not_used.items()]
-        where = "all rows" if self.where is None else self.where
         grids = [Grid(("not used", "code", "why"), unused)]
-        return View(f"version {self.snapshot.state.version}: {where}", facts, grids)
+        return View(f"version {self.snapshot.state.version}: {self.where or 'all rows'}", facts, grids)
 
 
 @dataclass(frozen=True)
 class Shuffle:
-    """Columns by which a query shuffles rows, if they do not lie so.
+    """Columns by which a query shuffles rows that are not distributed by them.
 
-    :param whole: rows must lie by all of them, for those of a join's other side do; else by some is enough.
+    :param whole: rows must be distributed by all of them, as those of a join's other side are; else by some is enough.
     """
 
     columns: frozenset[str]
     whole: bool
 
-    def is_spared(self, buckets: Buckets) -> bool:
+    def is_avoided(self, buckets: Buckets) -> bool:
         """Tell whether rows in these buckets need not be shuffled."""
-        laid = frozenset(buckets.columns)
-        return laid == self.columns if self.whole else laid <= self.columns
+        bucketed = frozenset(buckets.columns)
+        return bucketed == self.columns if self.whole else bucketed <= self.columns
 
 
 def plan_read(
     snapshot: Snapshot,
-    where: str | None = None,
+    where: Filter | None = None,
     columns: Sequence[str] | None = None,
     *,
-    predicate: Predicate | None = None,
     shuffled_by: Sequence[Shuffle] = (),
     handlers: Mapping[str, IndexHandler] | None = None,
 ) -> ReadPlan:
     """Return what a query reads for the rows that satisfy a predicate.
 
+    :param where: as :func:`filter_of` reads it from SQL; ``None`` for all rows.
     :param columns: those wanted of the rows. ``None`` for what looks for files and reads them by itself: then no index
-        stands in for files, and no blocks are chosen.
-    :param predicate: ``where`` as it was parsed before, which needs no Spark session; ``where`` is its text then.
-    :param shuffled_by: how the query would shuffle these rows; an index in whose buckets they lie so is read in place
+        replaces files, and no blocks are chosen.
+    :param shuffled_by: how the query would shuffle these rows; an index whose buckets avoid that is read in place
         of files that take as many bytes, and its buckets are kept.
     :param handlers: what answers for some indexes in place of the code of their kinds, by their names.
-    :raises InvalidPredicate: if neither this package nor Spark can read the predicate.
-    :raises UnknownColumn: if the predicate names a column that the table lacks.
     :raises OtherFormat: if the table is a source whose folder is another format's by now.
     """
     if snapshot.external is not None:
         snapshot.external.check(())
-    draft = _Draft(snapshot, predicate)
+    draft = _Draft(snapshot, None if where is None else where.predicate)
     draft.shuffled_by = tuple(shuffled_by)
     draft.handlers = handlers or {}
     if where is None:
         draft.refuse_all(NotUsed("no_keys", "there is no predicate"))
-    elif predicate is None and scan_is_cheaper_than_parsing(snapshot, where):
-        draft.predicate = _unparsed(snapshot, where)
+    elif not where.parsed:
         why = "the table is scanned sooner than a predicate of this length is parsed"
         draft.refuse_all(NotUsed("scan_is_cheaper", why))
     else:
-        draft.predicate = parse_for_session(snapshot, where) if predicate is None else predicate
         damaged = _damaged_records(snapshot, draft.predicate, columns or ())
         if damaged is not None:
             draft.refuse_all(damaged)
-        _prune(draft, draft.predicate, by_indexes=damaged is None)
+        _prune(draft, where.predicate, by_indexes=damaged is None)
     names = _columns_to_read(draft, columns or ())
     damaged = _damaged_records(snapshot, draft.predicate, columns or ())
     if damaged is not None:
@@ -446,7 +447,6 @@ def plan_read(
     return ReadPlan(
         snapshot=snapshot,
         where=where,
-        predicate=draft.predicate,
         columns=tuple(names),
         groups=MappingProxyType(draft.groups),
         files=MappingProxyType(draft.files()),
@@ -502,9 +502,8 @@ def prunes_by(
         return False
     if table.source is None and not set(columns).isdisjoint(table.partition_by):
         return True
-    # What the query asks of these columns, as that they are not null, would rule out what stands for their values here.
-    given = () if predicate is None else predicate.parts if isinstance(predicate, And) else (predicate,)
-    others = [part for part in given if columns_of(part).isdisjoint(columns)]
+    # The query's own conditions on these columns would rule out the nulls that this probe has for values.
+    others = [part for part in conjuncts(predicate) if columns_of(part).isdisjoint(columns)]
     probe = ParsedPredicateProbe(And((Fixed(True), *map(IsNull, columns), *others)))
     hashed = table.hash_fields or table.record_key
     if table.bucketed and not set(columns).isdisjoint(hashed) and not isinstance(probe.keys(hashed), CannotPrune):
@@ -536,7 +535,7 @@ def _index_prunes_by(
         return handler.can_prune(table, definition, probe) is None
     if not {*indexed, *definition.included, *table.partition_by, *table.record_key}.issuperset(needed):
         return False
-    # Its buckets are told apart by all of its columns, its files and row groups by the first.
+    # Its buckets are by all of its columns, its files and row groups by the first.
     keys = [one.key for one in indexed_by(table, definition)] or list(indexed)
     return keys[0] in columns or not isinstance(probe.keys(keys), CannotPrune)
 
@@ -572,7 +571,7 @@ class _Draft:
         return {key: files for key, files in remaining if files}
 
     def handler(self, definition: IndexDefinition) -> IndexHandler | None:
-        """Return what answers for an index; ``None`` where its code is not here."""
+        """Return what answers for an index; ``None`` where its code is not installed."""
         return self.handlers.get(definition.name) or available(definition.kind)
 
     def refuse_all(self, why: NotUsed) -> None:
@@ -618,8 +617,8 @@ def _damaged_records(snapshot: Snapshot, predicate: Predicate | None, columns: S
 def _columns_to_read(draft: _Draft, names: Sequence[str]) -> list[str]:
     """Return the columns asked for and the predicate's.
 
-    All columns, where the predicate may name one in a way not understood here. A predicate on whole rows is applied to
-    all columns, and not to those that were asked for.
+    All columns, where the predicate may name one in a way that is not understood. A predicate on whole rows is applied
+    to all columns, and not to those that were asked for.
     """
     declared = draft.snapshot.data.columns
     if draft.predicate is None:
@@ -642,6 +641,23 @@ def _keyed_groups(draft: _Draft) -> dict[GroupKey, frozenset[Key]]:
     return keyed
 
 
+def filter_of(snapshot: Snapshot, where: str | None) -> Filter | None:
+    """Return a predicate in Spark's SQL as the session reads it, ``None`` for none.
+
+    One that is long is not parsed where the table is scanned sooner.
+
+    :raises InvalidPredicate: if neither this package nor Spark can read the predicate.
+    :raises UnknownColumn: if the predicate names a column that the table lacks.
+    """
+    if where is None:
+        return None
+    if _scan_is_cheaper_than_parsing(snapshot, where):
+        names = frozenset(snapshot.data.columns)
+        unread = Opaque(f"{where[:60]} …", names, "it is long, and the table small", whole="*" in where)
+        return Filter(unread, where, parsed=False)
+    return Filter(parse_for_session(snapshot, where), where)
+
+
 def parse_for_session(
     snapshot: Snapshot, where: str, more: Mapping[str, str] | None = None, *, ask_spark: bool = True
 ) -> Predicate:
@@ -649,8 +665,8 @@ def parse_for_session(
 
     :param more: canonical texts of expressions beside those that indexes hold values of, with their Spark types; what
         indexes that are not there could make use of is found out too, where it is given.
-    :param ask_spark: whether Spark is given a text that cannot be read here: it opens what a subquery in it names, so a
-        text that nobody in this process asked is not handed on.
+    :param ask_spark: whether Spark is given a text that this package cannot read: it opens what a subquery in it names,
+        so a text that nobody in this process asked is not handed on.
     :raises InvalidPredicate: if the predicate cannot be read.
     :raises UnknownColumn: if a name is that of no column of the table.
     """
@@ -662,22 +678,23 @@ def parse_for_session(
         return Opaque(where, names, "a text in double quotes is a name in this session", whole="*" in where)
     if ("'" in where or '"' in where) and _is_on(spark, "spark.sql.legacy.typeCoercion.datetimeToString.enabled"):
         return Opaque(where, names, "this session compares dates and times with texts as texts", whole="*" in where)
-    # Its library takes a tenth of a second to import, which work without a predicate is spared.
+    # Its library takes a tenth of a second to import, for which a query without a predicate does not wait.
     from spark_apps.query.parsing import parse_predicate
 
     return parse_predicate(
         where,
-        {field.name: field.type for field in snapshot.table.fields},
+        snapshot.data.types,
         time_zone=setting(spark, "spark.sql.session.timeZone", None),
-        timestamps=_timestamps(str(setting(spark, "spark.sql.timestampType", "TIMESTAMP_LTZ"))),
+        timestamps=_TIMESTAMPS.get(str(setting(spark, "spark.sql.timestampType", "TIMESTAMP_LTZ")).upper()),
         case_sensitive=_is_on(spark, "spark.sql.caseSensitive"),
         check_with_spark=partial(check_predicate, snapshot) if ask_spark else None,
         expressions=_expressions(snapshot, where, more),
     )
 
 
+_TIMESTAMPS = {"TIMESTAMP_LTZ": "timestamp", "TIMESTAMP_NTZ": "timestamp_ntz"}
 _CALLED = re.compile(r"(\w+)\s*\(")
-# A name in backquotes, and a comment, may stand between the name of a function and what it is called with.
+# A name in backquotes, and a comment, may be between the name of a function and what it is called with.
 _HIDDEN = re.compile(r"`\s*\(|/\*|--")
 
 
@@ -717,15 +734,6 @@ def _expressions(snapshot: Snapshot, where: str, more: Mapping[str, str] | None)
 
 def _is_on(spark: SparkSession, name: str) -> bool:
     return str(setting(spark, name, "false")).lower() == "true"
-
-
-def _timestamps(setting: str) -> str | None:
-    return {"TIMESTAMP_LTZ": "timestamp", "TIMESTAMP_NTZ": "timestamp_ntz"}.get(setting.upper())
-
-
-def _unparsed(snapshot: Snapshot, where: str) -> Predicate:
-    names = frozenset(field.name for field in snapshot.table.fields)
-    return Opaque(f"{where[:60]} …", names, "it is long, and the table small", whole="*" in where)
 
 
 # --- File groups that can hold matching rows ------------------------------------------------------------------------
@@ -807,7 +815,7 @@ def _pruners(draft: _Draft) -> list[_Pruner]:
         elif name in draft.unfit:
             draft.not_used[name] = draft.unfit[name]
         elif handler is None:
-            draft.not_used[name] = NotUsed("no_handler", f"the code of kind {entry.definition.kind!r} is not here")
+            draft.not_used[name] = NotUsed("no_handler", f"the code of kind {entry.definition.kind!r} is not installed")
         elif not entry.by_file and draft.groups and not any(entry.covers(group) for group in draft.groups):
             draft.not_used[name] = NotUsed("covers_nothing", "it covers no file group that the query could read")
         else:
@@ -858,7 +866,7 @@ def _session_mismatches(snapshot: Snapshot, gone: Collection[str]) -> dict[str, 
 
 def _bucket_keys(draft: _Draft, probe: PredicateProbe) -> Collection[Key] | CannotPrune:
     table = draft.snapshot.table
-    return probe.keys(table.hash_fields or table.record_key, _MOST_BUCKET_KEYS)
+    return probe.keys(table.hash_fields or table.record_key, MAX_BUCKET_KEYS)
 
 
 def _why_no_bucket(draft: _Draft, probe: PredicateProbe) -> CannotPrune | None:
@@ -872,11 +880,10 @@ def _prune_by_buckets(draft: _Draft, probe: PredicateProbe) -> Narrowed | NotUse
         return NotUsed(keys.code, keys.reason)
     table = draft.snapshot.table
     if not is_known(table.hash_function):
-        return NotUsed("no_handler", f"the code of hash function {table.hash_function!r} is not here")
+        return NotUsed("no_handler", f"the code of hash function {table.hash_function!r} is not installed")
     if not draft.snapshot.has_spark and not is_computable(table.hash_function, keys):
         return NotUsed("no_session", f"only Spark computes the hash function {table.hash_function!r}")
-    types = {field.name: field.type for field in table.fields}
-    fields = {name: types[name] for name in table.hash_fields or table.record_key}
+    fields = {name: draft.snapshot.data.type_of(name) for name in table.hash_fields or table.record_key}
     buckets: dict[int, set[str]] = {}
     for entry in draft.snapshot.state.partitions.values():
         count = entry.buckets or 1
@@ -900,9 +907,9 @@ def _prune_by_index(draft: _Draft, entry: IndexEntry, probe: PredicateProbe) -> 
     handler = draft.handler(definition)
     assert handler is not None
     try:
-        dear = scan_is_cheaper(draft.snapshot, entry, probe, draft.groups)
-        if dear is not None:
-            return NotUsed("scan_is_cheaper", dear)
+        cheaper = scan_is_cheaper(draft.snapshot, entry, probe, draft.groups)
+        if cheaper is not None:
+            return NotUsed("scan_is_cheaper", cheaper)
         pruning = handler.prune(IndexContext(draft.snapshot, definition, ""), probe)
     except UNREADABLE_INDEX as error:
         return _note_unreadable(draft, definition.name, error)
@@ -1003,7 +1010,7 @@ _BLOCK_BYTES = 32 * 1024 * 1024
 """What a block of a file holds, about."""
 
 _SHUFFLE_BYTES = 4 * 1024 * 1024
-"""So many bytes are read in the time that a shuffle takes whatever its size."""
+"""Bytes that are read in the time that a shuffle takes whatever its size."""
 
 _BY_LINE = ("json", "csv", "text", "xml", "avro")
 """Formats that are read whole, whatever columns are wanted."""
@@ -1051,22 +1058,22 @@ class _Offer:
     name: str
     scan: CoveringScan
     instead_of: int
-    spares_shuffle: bool = False
+    avoids_shuffle: bool = False
 
     @property
     def saves(self) -> int:
         # A shuffle writes and reads once more what is read, and takes a stage of its own.
-        shuffle = self.instead_of + _SHUFFLE_BYTES if self.spares_shuffle else 0
+        shuffle = self.instead_of + _SHUFFLE_BYTES if self.avoids_shuffle else 0
         return self.instead_of + shuffle - self.scan.bytes
 
 
-def _spares_shuffle(draft: _Draft, scan: CoveringScan) -> bool:
-    return scan.buckets is not None and any(shuffle.is_spared(scan.buckets) for shuffle in draft.shuffled_by)
+def _avoids_shuffle(draft: _Draft, scan: CoveringScan) -> bool:
+    return scan.buckets is not None and any(shuffle.is_avoided(scan.buckets) for shuffle in draft.shuffled_by)
 
 
 def _bucketed(draft: _Draft) -> CoveringScan | None:
-    """Return the scan whose buckets are kept: the largest of those that spare a shuffle."""
-    scans = [scan for scan in draft.covering_scans if _spares_shuffle(draft, scan)]
+    """Return the scan whose buckets are kept: the largest of those that avoid a shuffle."""
+    scans = [scan for scan in draft.covering_scans if _avoids_shuffle(draft, scan)]
     return max(scans, key=lambda scan: scan.bytes, default=None)
 
 
@@ -1089,10 +1096,10 @@ def _offer_of(draft: _Draft, entry: IndexEntry, needed: Sequence[str], candidate
         if isinstance(scan, CoveringScan) and not draft.snapshot.has_spark and scan.entries is None:
             scan = CannotPrune("its rows are read by Spark, and there is no session", "no_session")
         if isinstance(scan, CoveringScan):
-            offer = _Offer(name, scan, _cost(draft, whole_groups, needed, scan.lineages), _spares_shuffle(draft, scan))
+            offer = _Offer(name, scan, _cost(draft, whole_groups, needed, scan.lineages), _avoids_shuffle(draft, scan))
             if offer.saves > 0:
                 return offer
-            text = f"it would read about {scan.bytes:,} bytes, the files that it stands for {offer.instead_of:,}"
+            text = f"it would read about {scan.bytes:,} bytes, the files that it replaces {offer.instead_of:,}"
             refused = NotUsed("costs_more", text)
         elif refused is None and not whole_groups:
             refused = NotUsed("nothing_left", "other indexes hold all rows that are left to read")
@@ -1148,17 +1155,10 @@ def _bytes(file: DataFile, part: float, keys: Keys, known_blocks: Mapping[int, f
 # --- Blocks of files ------------------------------------------------------------------------------------------------
 
 # Spark reads a file as a whole, save what its min and max values rule out. Reading blocks by themselves goes through
-# Python workers, so it must spare enough; the rest is left to Spark.
+# Python workers, so it must save enough; the rest is left to Spark.
 
-# Measured on local disk with 2 cores, 150 MB in 39 row groups: one block through a Python worker that runs already
-# takes 0.4 s, 20 blocks 0.5 s, a scan of all of it by Spark 0.7 s. So the scan is the faster one below some 90 MB to be
-# spared; on busy cores a worker's start weighs still more, on an object store the bytes do.
-WORTH_BYTES = 128 * 1024 * 1024
-"""So many bytes must be spared."""
-
-_MOST_FILES = 256
-_SAMPLED = 64
 _NO_GAIN = 0.9
+"""The share of the blocks left by the files' own statistics, from which on indexes are no better."""
 
 
 def _choose_blocks(draft: _Draft, names: Sequence[str]) -> BlockChoice | None:
@@ -1167,8 +1167,8 @@ def _choose_blocks(draft: _Draft, names: Sequence[str]) -> BlockChoice | None:
     :param names: the columns that are read.
     """
     files = [file for file in _unmerged_files(draft) if file.lineage in draft.blocks]
-    files = sorted(files, key=lambda file: -file.bytes)[:_MOST_FILES]
-    if not files or sum(file.bytes for file in files) < WORTH_BYTES:
+    files = sorted(files, key=lambda file: -file.bytes)[:MAX_BLOCK_FILES]
+    if not files or sum(file.bytes for file in files) < MIN_SAVED_BYTES:
         return None
     reads: list[BlockRead] = []
     chosen = scanned = 0
@@ -1184,7 +1184,7 @@ def _choose_blocks(draft: _Draft, names: Sequence[str]) -> BlockChoice | None:
         if 2 * few <= all_of_them:
             reads.append(BlockRead(footer, blocks))
             chosen, scanned = chosen + few, scanned + all_of_them
-    return BlockChoice(tuple(reads), chosen, scanned) if reads and scanned - chosen >= WORTH_BYTES else None
+    return BlockChoice(tuple(reads), chosen, scanned) if reads and scanned - chosen >= MIN_SAVED_BYTES else None
 
 
 def known_blocks(plan: ReadPlan) -> BlockChoice | None:
@@ -1199,7 +1199,7 @@ def known_blocks(plan: ReadPlan) -> BlockChoice | None:
     stored = [plan.snapshot.data.stored(name) for name in plan.columns]
     reads: list[BlockRead] = []
     chosen = scanned = 0
-    for footer in _footers(plan.snapshot, sorted(files, key=lambda file: -file.bytes)[:_MOST_FILES]):
+    for footer in _footers(plan.snapshot, sorted(files, key=lambda file: -file.bytes)[:MAX_BLOCK_FILES]):
         if plan.block_counts.get(footer.file.lineage, footer.blocks) == footer.blocks:
             blocks = tuple(sorted(plan.blocks[footer.file.lineage] & frozenset(range(footer.blocks))))
             reads.append(BlockRead(footer, blocks))
@@ -1208,7 +1208,7 @@ def known_blocks(plan: ReadPlan) -> BlockChoice | None:
 
 
 def _unmerged_files(draft: _Draft) -> list[DataFile]:
-    """Return the files that stand alone in their file group."""
+    """Return the files that are alone in their file group."""
     return [files[0] for files in draft.files().values() if len(files) == 1 and not files[0].tombstones]
 
 
@@ -1243,7 +1243,7 @@ def compare_with_statistics(plan: ReadPlan) -> str | None:
         return None
     groups = plan.snapshot.groups()
     files = [files[0] for files in groups.values() if len(files) == 1 and not files[0].tombstones]
-    step = max(1, len(files) // _SAMPLED)
+    step = max(1, len(files) // MAX_SAMPLED_FILES)
     by_index = by_statistics = total = 0
     for footer in _footers(plan.snapshot, files[::step]):
         candidates = _blocks_by_statistics(plan.snapshot, plan.predicate, footer)

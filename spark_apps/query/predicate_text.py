@@ -83,7 +83,7 @@ def _literal(value: Any) -> str | None:
 
 _PLAIN_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _WIDTH = 100
-"""So many characters of a line are shown without scrolling, wherever a form is shown."""
+"""Characters of a line that any form shows without scrolling."""
 
 
 def lines_of_predicate(predicate: Predicate) -> list[str]:

@@ -2,7 +2,7 @@
 
 The tree holds only what can be decided from a column's own values, and an ``Opaque`` rest. Every node is true, false
 or null for a row, as in SQL. Literals are already in the form in which they compare exactly with values of their
-column, so nothing here knows about casts; :mod:`spark_apps.query.parsing` reads the SQL.
+column, so this module knows nothing of casts; :mod:`spark_apps.query.parsing` reads the SQL.
 
 "Cannot prune" and "nothing matches" are different types, so that neither can be taken for an empty set. Key sets are
 supersets: a row that satisfies the predicate has a key in the set; the predicate is still applied to the rows.
@@ -24,6 +24,7 @@ from spark_apps.engine.spark_versions import message_of
 from spark_apps.indexes.computed import shown_key
 from spark_apps.indexes.ranges import Range, Summary
 from spark_apps.mergetree.tree import Snapshot
+from spark_apps.query.limits import MAX_EQUAL_VALUES, MAX_KEY_ALTERNATIVES, MAX_KEYS
 from spark_apps.storage.errors import InvalidInput, InvalidPredicate, UnknownColumn
 
 # One NaN for all: sets and tuples compare by identity first, so keys that hold it are equal as in Spark.
@@ -103,13 +104,13 @@ class Or:
 
 @dataclass(frozen=True, slots=True)
 class Opaque:
-    """Something that is not decided here: it may be true, false or null for any row.
+    """A condition that the tree does not decide: it may be true, false or null for any row.
 
     :param text: its SQL, for people.
     :param columns: the table's columns in it.
     :param reason: why it was not understood.
     :param whole: it is about rows as a whole (``hash(*)``), so it means what it says only where the table's columns,
-        and no others, stand in their declared order.
+        and no others, are in their declared order.
     :param same: has the same outcome for every row, and speaks of expressions that an index holds values of.
     :param implied: is true wherever this is true.
     """
@@ -124,9 +125,9 @@ class Opaque:
 
 @dataclass(frozen=True, slots=True)
 class Holds:
-    """``column LIKE '…'``, as far as it is known: texts stand in the column's value, which begins with one.
+    """``column LIKE '…'``, as far as it is known: the column's value begins with one text and holds others.
 
-    It stands in :attr:`Opaque.implied` only.
+    Only :attr:`Opaque.implied` is one.
     """
 
     column: str
@@ -135,6 +136,32 @@ class Holds:
 
 
 Predicate = Fixed | Comparison | In | IsNull | Not | And | Or | Opaque
+
+
+@dataclass(frozen=True, slots=True)
+class Filter:
+    """The condition of a query: the tree by which it is planned, and its text for people and for Spark.
+
+    :param sql: whether the text is Spark's SQL for the tree; else it is for people alone.
+    :param parsed: whether the text was read; else the tree is opaque, for that would take too long.
+    """
+
+    predicate: Predicate
+    text: str
+    sql: bool = True
+    parsed: bool = True
+
+    def __str__(self) -> str:
+        return self.text
+
+    def __and__(self, other: Filter) -> Filter:
+        parts = (*conjuncts(self.predicate), *conjuncts(other.predicate))
+        return Filter(And(parts), f"({self.text}) AND ({other.text})", self.sql and other.sql)
+
+
+def conjuncts(predicate: Predicate | None) -> tuple[Predicate, ...]:
+    """Return the conditions that a predicate joins by AND."""
+    return () if predicate is None else predicate.parts if isinstance(predicate, And) else (predicate,)
 
 
 def walk(predicate: Predicate) -> Iterator[Predicate]:
@@ -172,6 +199,29 @@ def reasons(predicate: Predicate) -> tuple[str, ...]:
     return tuple(dict.fromkeys(texts))
 
 
+def predicate_of_keys(
+    names: Sequence[str], keys: Collection[tuple[Any, ...]], null_safe: Sequence[bool] = ()
+) -> Predicate:
+    """Return a predicate that holds for all rows with one of some keys.
+
+    Perhaps for others too, where keys are of several columns and many.
+
+    :param null_safe: whether a null of a key meets one of the column, by column; no null does if it is not given.
+    """
+    safe = null_safe or (False,) * len(names)
+    parts = [_among(name, {key[at] for key in keys}, safe[at]) for at, name in enumerate(names)]
+    if len(names) > 1 and 1 < len(keys) <= MAX_KEY_ALTERNATIVES:
+        singles = ([_among(name, {key[at]}, safe[at]) for at, name in enumerate(names)] for key in keys)
+        parts.append(Or(tuple(And(tuple(each)) for each in singles)))
+    return And(tuple(parts)) if len(parts) > 1 else parts[0]
+
+
+def _among(column: str, values: set[Any], null_safe: bool) -> Predicate:
+    # Where nulls meet, an outer join of the other side may have made one that its rows lack.
+    listed = In(column, frozenset(value for value in values if value is not None))
+    return Or((listed, IsNull(column))) if null_safe else listed
+
+
 def less(left: Any, right: Any) -> bool:
     """Return ``left < right`` as Spark orders values of one column: NaN equals itself and is above every number."""
     if isinstance(left, float) and math.isnan(left):
@@ -184,9 +234,10 @@ def less(left: Any, right: Any) -> bool:
 # --- What a predicate says of the values of columns -------------------------------------------------------------------
 
 
-DEFAULT_LIMIT = 100_000
 _MEETINGS = 4
-"""So many times the limit of keys, boxes are held against boxes at most for one AND."""
+"""How often the limit of keys boxes are intersected for one AND, at most."""
+MIRRORED = {"<": ">", "<=": ">=", ">": "<", ">=": "<="}
+"""What a comparison is with its sides exchanged; those that are not in it stay."""
 _OPPOSITE = {"<": ">=", "<=": ">", ">": "<=", ">=": "<"}
 
 
@@ -212,7 +263,7 @@ class NothingMatches:
 
 
 def keys_for(
-    predicate: Predicate, columns: Sequence[str], limit: int = DEFAULT_LIMIT
+    predicate: Predicate, columns: Sequence[str], limit: int = MAX_KEYS
 ) -> KeySet | UnboundedKeys | NothingMatches:
     """Return the keys that rows satisfying a predicate can have.
 
@@ -302,7 +353,7 @@ class _Domain:
 
 
 _ANYTHING = _Domain()
-# One domain per column; the rows of a box are those whose every column lies in its domain.
+# One domain per column; the rows of a box are those whose every column is in its domain.
 _Box = tuple[_Domain, ...]
 
 
@@ -331,7 +382,7 @@ class _Solver:
             return []
         own = [tuple(domain if column == node.column else _ANYTHING for column in self.columns)]
         through = () if isinstance(node, IsNull) else node.through
-        concluded = [told.where_true if outcome else told.where_false for told in through]
+        concluded = [each.where_true if outcome else each.where_false for each in through]
         of_expressions = [one for one in concluded if not columns_of(one).isdisjoint(self.columns)]
         return self._all([own, *(self.boxes(one, True) for one in of_expressions)]) if of_expressions else own
 
@@ -381,7 +432,7 @@ def _domain(node: Comparison | In | IsNull, outcome: bool) -> _Domain:
     """Return the values of the node's column for which it has the outcome."""
     match node:
         case IsNull():
-            return _Domain(frozenset((None,))) if outcome else _Domain(None, (_is_value,))
+            return _Domain(frozenset((None,))) if outcome else _Domain(None, (lambda value: value is not None,))
         case In():
             if outcome:
                 return _Domain(node.values)
@@ -405,10 +456,6 @@ def _equal(node: Comparison, outcome: bool) -> _Domain:
     if node.op == "=":
         return _Domain(None, (lambda value: value is not None and value != node.literal,))
     return _Domain(None, (lambda value: value is None or value != node.literal,))
-
-
-def _is_value(value: Any) -> bool:
-    return value is not None
 
 
 def _compare(value: Any, op: str, literal: Any) -> bool:
@@ -458,8 +505,8 @@ def _of_column(node: Comparison | In | IsNull, values: Mapping[str, Any]) -> fro
 def _ruled_out(through: Iterable[Through], values: Mapping[str, Any]) -> frozenset[bool | None]:
     """Return the outcomes that a comparison cannot have by what is known of expressions of its column."""
     ruled_out = set[bool | None]()
-    for told in through:
-        for outcome, of_expression in ((True, told.where_true), (False, told.where_false)):
+    for each in through:
+        for outcome, of_expression in ((True, each.where_true), (False, each.where_false)):
             if True not in outcomes(of_expression, values):
                 ruled_out.add(outcome)
     return frozenset(ruled_out)
@@ -502,10 +549,6 @@ def _has_texts(node: Holds, value: Any) -> bool:
     return value.startswith(node.begins) and all(text in value for text in node.texts)
 
 
-_MOST_EQUAL = 1_000
-"""Longer lists are not asked value by value of each file."""
-
-
 def _summarised(node: Comparison | In | IsNull, known: Summary) -> frozenset[bool | None]:
     """Return the outcomes for values of which a summary is known."""
     possible: set[bool | None] = {_outcome(node, None)} if known.nulls else set()
@@ -530,7 +573,7 @@ def _summarised(node: Comparison | In | IsNull, known: Summary) -> frozenset[boo
 def _may_equal(node: Comparison | In, known: Summary) -> bool:
     """Return whether a value that a node asks for can be among those of a summary."""
     if isinstance(node, In):
-        if len(node.values) > _MOST_EQUAL:
+        if len(node.values) > MAX_EQUAL_VALUES:
             return True
         sought: Iterable[Any] = node.values
     elif node.op in ("=", "<=>"):
@@ -558,7 +601,7 @@ def _within(node: Comparison | In | IsNull, span: Range) -> frozenset[bool | Non
             within = _has_value_within(node.values, span)
             possible |= {True, None if node.has_null else False} if within else {_outcome(node, span.low)}
         case Comparison(op="=" | "<=>"):
-            # One end alone says true only if both do; between two ends that say false a true may lie.
+            # One end alone says true only if both do; between two ends that say false there may be a true.
             ends = {_compare(span.low, "=", node.literal), _compare(span.high, "=", node.literal)}
             within = _compare(span.low, "<=", node.literal) and _compare(node.literal, "<=", span.high)
             possible |= ends | {within}

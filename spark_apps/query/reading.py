@@ -6,7 +6,6 @@ row groups and pages, since files are sorted by key.
 
 from __future__ import annotations
 
-import datetime as dt
 import time
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
@@ -29,26 +28,22 @@ from spark_apps.mergetree.blocks import read_blocks
 from spark_apps.mergetree.read import empty, read_files, scan, with_keys
 from spark_apps.mergetree.schema import arrange_columns, column, quote, resolve, select_columns
 from spark_apps.mergetree.tree import GROUP_ID, Snapshot, Tree
+from spark_apps.query.limits import MAX_FILTER_PARTITIONS, MAX_FILTER_VALUES, MAX_PUSHED_VALUES
 from spark_apps.query.logged import Asked, note_query
-from spark_apps.query.planning import ReadPlan, plan_read
+from spark_apps.query.planning import ReadPlan, filter_of, plan_read
 from spark_apps.query.predicates import check_predicate
+from spark_apps.storage.parameters import literal
 from spark_apps.timeline.files import DataFile, GroupKey
 
 # Literals of other types may be compared in a form that keeps Parquet from using them, or that differs by session.
 _FILTERED = ("string", "date", "boolean")
 
-_VALUES_AN_IN = 10
-"""Of a longer list Spark hands Parquet only the lowest and the highest, which rules no page out."""
-_MOST_VALUES = 40
-"""Up to so many values are put into lists of that length; each row that is read is compared with all of them."""
-_ROWS_A_PAGE = 8192
-_MOST_PARTITIONS = 32
-"""Of more the filter does not say which it speaks of."""
-_TERMS_A_PAGE = 16
-"""So many comparisons of a filter are held against the statistics of a file in the time that a page is read (measured:
-48 files, 112 comparisons, 0.27 s)."""
-_PAGES_A_READ = 40
-"""So many pages, with all their columns, are read in the time that one more read takes (measured: 80 ms)."""
+_ROWS_PER_PAGE = 8192
+_TERMS_PER_PAGE = 16
+"""Comparisons of a filter with the statistics of a file in the time that a page is read (measured: 48 files, 112
+comparisons, 0.27 s)."""
+_PAGES_PER_READ = 40
+"""Pages, with all their columns, that are read in the time that one more read takes (measured: 80 ms)."""
 
 
 def read_rows(snapshot: Snapshot, where: str | None = None, columns: Sequence[str] | None = None) -> DataFrame:
@@ -60,8 +55,8 @@ def read_rows(snapshot: Snapshot, where: str | None = None, columns: Sequence[st
     tree = snapshot.data
     names = tree.columns if columns is None else resolve(columns, tree.columns, "columns")
     started = time.perf_counter()
-    plan = plan_read(snapshot, where, names)
-    note_query(plan, Asked(names, where), started)
+    plan = plan_read(snapshot, filter_of(snapshot, where), names)
+    note_query(plan, Asked(names), started)
     rows = planned_rows(plan)
     if where is not None:
         try:
@@ -75,7 +70,7 @@ def read_rows(snapshot: Snapshot, where: str | None = None, columns: Sequence[st
 def planned_rows(plan: ReadPlan) -> DataFrame:
     """Return the rows that a plan reads, with its columns, before its predicate is applied to them.
 
-    Where the buckets of an index are kept, rows that lie elsewhere are shuffled alone.
+    Where the buckets of an index are kept, only the other rows are shuffled.
     """
     kept = plan.bucketed
     if kept is not None and kept.buckets is not None:
@@ -141,14 +136,14 @@ def _keyed_reads(
         return []
     number = sum(map(len, files.values()))
     # The number of rows of a source's file may be unknown.
-    pages = sum(max(file.rows, 0) for some in files.values() for file in some) / _ROWS_A_PAGE / number
+    pages = sum(max(file.rows, 0) for some in files.values() for file in some) / _ROWS_PER_PAGE / number
     together: dict[GroupKey, str | None] = dict.fromkeys(files)
     partitions = {group[0] for group in files}
     # Files of a source may hold other partition values than their path.
-    if 1 < len(partitions) <= _MOST_PARTITIONS and snapshot.data.partition_by and snapshot.table.source is None:
+    if 1 < len(partitions) <= MAX_FILTER_PARTITIONS and snapshot.data.partition_by and snapshot.table.source is None:
         apart: dict[GroupKey, str | None] = {group: group[0] for group in files}
-        spared = _pages(files, keys, together, pages) - _pages(files, keys, apart, pages)
-        if spared * _TERMS_A_PAGE > number * (sum(map(len, keys.values())) + len(partitions)):
+        saved = _pages(files, keys, together, pages) - _pages(files, keys, apart, pages)
+        if saved * _TERMS_PER_PAGE > number * (sum(map(len, keys.values())) + len(partitions)):
             return _deal_keys(files, keys, apart, pages)
     return _deal_keys(files, keys, together, pages)
 
@@ -177,7 +172,7 @@ def _deal_keys(
     pages: float,
 ) -> list[_KeyedRead]:
     """Return the reads, each with an equal part of the keys of each partition that the filter speaks of."""
-    reads = max(1, int(sqrt(_pages(files, keys, partition_of, pages) / _PAGES_A_READ)))
+    reads = max(1, int(sqrt(_pages(files, keys, partition_of, pages) / _PAGES_PER_READ)))
     key_counts, assigned = Counter[str | None](), Counter[str | None]()
     for group in files:
         key_counts[partition_of[group]] += len(keys[group])
@@ -188,21 +183,21 @@ def _deal_keys(
         assigned[partition] += len(group_keys)
         read.files[group] = some
         read.keys.setdefault(partition, set()).update(group_keys)
-    if reads > 1 and max(len(some) for read in dealt for some in read.keys.values()) >= min(pages, _MOST_VALUES):
+    if reads > 1 and max(len(some) for read in dealt for some in read.keys.values()) >= min(pages, MAX_FILTER_VALUES):
         # Nearly every page holds a key then, or Spark does not hand each to Parquet.
         return [_KeyedRead(dict(files), {None: {key for group in files for key in keys[group]}})]
     return [read for read in dealt if read.files]
 
 
 def _rows_of_index(plan: ReadPlan, index_scan: CoveringScan) -> DataFrame:
-    """Return the rows of files that an index holds, without those whose key stands in deltas over their file too.
+    """Return the rows of files that an index holds, without those whose key is in deltas over their file too.
 
     What these deltas hold is read with the other files.
     """
     snapshot, tree, names = plan.snapshot, plan.snapshot.data, plan.columns
     groups = snapshot.groups(only=plan.groups)
     over = {files[0].lineage: files[1:] for files in groups.values() if files[0].lineage in index_scan.lineages}
-    # Keys are unique in their file group only: the file under a delta stands for the group on both sides.
+    # Keys are unique in their file group only: the file under a delta identifies the group on both sides.
     deltas = [changed(file, group=str(lineage)) for lineage, files in over.items() for file in files]
     if not deltas:
         return arrange_columns(index_scan.rows(names), names)
@@ -236,8 +231,8 @@ def _partition_filter(tree: Tree, values: Sequence[str | None]) -> str:
     each = []
     for name, value in zip(tree.partition_by, values, strict=True):
         # A partition's values and their texts correspond one to one (see check_partition_types).
-        literal = "NULL" if value is None else f"CAST({_literal(value)} AS {tree.type_of(name)})"
-        each.append(f"{quote(name)} {'IS' if value is None else '='} {literal}")
+        text = "NULL" if value is None else f"CAST({literal(value)} AS {tree.type_of(name)})"
+        each.append(f"{quote(name)} {'IS' if value is None else '='} {text}")
     return " AND ".join(each)
 
 
@@ -247,8 +242,8 @@ def _key_condition(tree: Tree, keys: Collection[Key]) -> str:
     for position, name in enumerate(tree.key):
         kind = parse_type(tree.type_of(name))
         if kind.is_integer or kind.kind in _FILTERED:
-            listed = [_literal(value) for value in sorted({key[position] for key in keys})]
-            each.append(_among(name, listed, _VALUES_AN_IN if len(listed) <= _MOST_VALUES else len(listed)))
+            listed = [literal(value) for value in sorted({key[position] for key in keys})]
+            each.append(_among(name, listed, MAX_PUSHED_VALUES if len(listed) <= MAX_FILTER_VALUES else len(listed)))
     return " AND ".join(each) or "true"
 
 
@@ -263,15 +258,6 @@ def any_of(name: str, kind: ColumnType, values: Collection[Any]) -> str | None:
 
     ``None`` if Parquet rules no page out by it, for they are too many, or of a type whose literals it may not use.
     """
-    if not 0 < len(values) <= _MOST_VALUES or not (kind.is_integer or kind.kind in _FILTERED):
+    if not 0 < len(values) <= MAX_FILTER_VALUES or not (kind.is_integer or kind.kind in _FILTERED):
         return None
-    return _among(name, [_literal(value) for value in sorted(values)], _VALUES_AN_IN)
-
-
-def _literal(value: Any) -> str:
-    """Return a value in Spark's SQL, whatever its settings say of backslashes."""
-    if isinstance(value, str):
-        return f"cast(X'{value.encode().hex()}' AS string)"
-    if isinstance(value, dt.date):
-        return f"DATE'{value.isoformat()}'"
-    return str(value).lower() if isinstance(value, bool) else f"{value:d}"
+    return _among(name, [literal(value) for value in sorted(values)], MAX_PUSHED_VALUES)

@@ -15,19 +15,11 @@ from spark_apps.indexes.keyed.matching import FixedWidth, keys_to_arrow, kinds_o
 from spark_apps.layout.hashing import DEFAULT_HASH, buckets_of_columns
 from spark_apps.layout.types import ColumnType
 from spark_apps.mergetree.tree import Tree
+from spark_apps.query.limits import MAX_BOUNDED_KEYS, MAX_KEYS_PER_BUCKET, MAX_UNSORTED_KEYS
 from spark_apps.query.planning import ReadPlan
 from spark_apps.storage.arrow_keys import positions_of_keys
 from spark_apps.storage.parquet.statistics import Bounds
 from spark_apps.timeline.files import GroupKey
-
-_FEW = 64
-"""So few keys Arrow looks up sooner than they are sorted."""
-
-_MANY = 1_000
-"""Of more keys only the least and the highest are compared with pages."""
-
-_KEYS_A_BUCKET = 16
-"""With so many keys a bucket, all buckets hold some, and telling which takes longer than it spares."""
 
 _BOUNDED = ("string", "tinyint", "smallint", "int", "bigint", "date")
 """Types of which a page's bounds are compared with keys, as Python values."""
@@ -66,7 +58,7 @@ class WantedKeys:
         if len(columns) > 1:
             names = list(self.names)
             return positions_of_keys(pa.table(columns, names=names), self._whole, names)
-        if len(self) > _FEW and (searched := self._searched) is not None:
+        if len(self) > MAX_UNSORTED_KEYS and (searched := self._searched) is not None:
             positions = searched.rows_among(columns[0])
             if positions is not None:
                 return positions
@@ -96,7 +88,7 @@ class WantedKeys:
             return True
         if bounds.only_nulls or not values:
             return False
-        if len(self) > _MANY:  # of these only the least and the highest are known
+        if len(self) > MAX_BOUNDED_KEYS:  # of these only the least and the highest are known
             return bool(values[0] <= bounds.high and bounds.low <= values[-1])
         index = bisect_left(values, bounds.low)
         return index < len(values) and bool(values[index] <= bounds.high)
@@ -115,13 +107,13 @@ class WantedKeys:
             return None
         [keys] = self._columns.values()
         try:
-            values = list(pc.min_max(keys).as_py().values()) if len(self) > _MANY else keys.to_pylist()
+            values = list(pc.min_max(keys).as_py().values()) if len(self) > MAX_BOUNDED_KEYS else keys.to_pylist()
             return sorted(value for value in values if value is not None)
         except (OverflowError, ValueError):  # a day or a text that Python does not know
             return None
 
     def by_bucket(self, tree: Tree, buckets: int) -> dict[str, WantedKeys] | None:
-        """Return the keys that each bucket of a partition with so many can hold; ``None`` where that is not computed.
+        """Return the keys that each bucket of a partition can hold; ``None`` where that is not computed.
 
         :param tree: the table's own.
         """
@@ -158,7 +150,7 @@ def keys_by_group(plan: ReadPlan, wanted: WantedKeys) -> dict[GroupKey, WantedKe
             continue
         buckets = partitions[group[0]].buckets or 1
         if buckets not in by_buckets:
-            is_worth = buckets > 1 and len(wanted) < _KEYS_A_BUCKET * buckets
+            is_worth = buckets > 1 and len(wanted) < MAX_KEYS_PER_BUCKET * buckets
             by_buckets[buckets] = wanted.by_bucket(tree, buckets) if is_worth else None
         of_bucket = by_buckets[buckets]
         if of_bucket is None:

@@ -7,12 +7,11 @@ by equality are refused.
 
 from __future__ import annotations
 
-import datetime as dt
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from spark_apps.layout.partitions import canonical_string, partition_path
-from spark_apps.layout.types import parse_type
+from spark_apps.layout.types import date_or_time, parse_type
 from spark_apps.mergetree.schema import quote
 from spark_apps.sources.iceberg_catalog import io_properties, load_at, load_named
 from spark_apps.sources.source_files import Listing, SourceFile, cast_to_schema, check_distinct
@@ -388,7 +387,7 @@ def _absolute(path: str) -> str:
 def _plain_value(value: Any, kind: str) -> Any:
     """Return a partition value as Python has it; dates come as days since 1970."""
     if kind == "date" and isinstance(value, int):
-        return dt.date(1970, 1, 1) + dt.timedelta(days=value)
+        return date_or_time(value, kind)
     return value
 
 

@@ -278,9 +278,9 @@ def _small_is_large(so: bool) -> Iterator[None]:
     """Sometimes takes ways for large tables: some pages of a row group, file groups side by side."""
     with pytest.MonkeyPatch.context() as patch:
         if so:
-            patch.setattr(query_rows, "_FEW_ROWS", 0)
+            patch.setattr(query_rows, "MIN_PAGED_ROWS", 0)
             patch.setattr(page_index, "_MAX_SHARE_OF_ROWS", 1.0)
-            patch.setattr(arrow_reading, "_SMALL_BYTES", 0)
+            patch.setattr(arrow_reading, "MIN_THREADED_BYTES", 0)
         yield
 
 
@@ -298,7 +298,7 @@ def _borders(few: int | None, all_blocks: bool) -> Iterator[None]:
             patch.setattr(lookup, "MAX_RETURNED_KEYS", few)
             patch.setattr(planning, "MAX_RETURNED_KEYS", few)
         if all_blocks:
-            patch.setattr(planning, "WORTH_BYTES", 1)
+            patch.setattr(planning, "MIN_SAVED_BYTES", 1)
         yield
 
 

@@ -15,7 +15,6 @@ many by joining neighbours.
 
 from __future__ import annotations
 
-import datetime as dt
 import math
 import struct
 from collections import OrderedDict
@@ -37,7 +36,7 @@ from spark_apps.indexes.limits import (
 )
 from spark_apps.indexes.ranges import OutOfRange, RawString
 from spark_apps.layout.hashing import spark_xxhash64
-from spark_apps.layout.types import ColumnType, days, micros, normalize, parse_type
+from spark_apps.layout.types import ColumnType, date_or_time, days, micros, normalize, parse_type
 from spark_apps.storage.errors import LakeIndexError, StorageError
 from spark_apps.storage.store import ObjectStore
 from spark_apps.timeline.files import DataFile
@@ -179,8 +178,6 @@ def alike(one: ColumnRecord, other: ColumnRecord, kind: ColumnType) -> bool:
 # --- Values as bytes --------------------------------------------------------------------------------------------------
 
 
-_EPOCH = dt.datetime(1970, 1, 1)
-_EPOCH_DAY = _EPOCH.toordinal()
 ABOVE = OutOfRange(above=True)
 _BELOW = OutOfRange(above=False)
 
@@ -206,17 +203,11 @@ def value_from(data: bytes, kind: ColumnType) -> Any:
     number = int(text)
     if kind.kind == "boolean":
         return bool(number)
-    if kind.kind == "date":
+    if kind.kind in ("date", "timestamp", "timestamp_ntz"):
         try:
-            return dt.date.fromordinal(number + _EPOCH_DAY)
-        except (ValueError, OverflowError):
-            return ABOVE if number > 0 else _BELOW
-    if kind.kind in ("timestamp", "timestamp_ntz"):
-        try:
-            moment = _EPOCH + dt.timedelta(microseconds=number)
+            return date_or_time(number, kind.kind)
         except OverflowError:
             return ABOVE if number > 0 else _BELOW
-        return moment.replace(tzinfo=dt.UTC) if kind.kind == "timestamp" else moment
     return number
 
 

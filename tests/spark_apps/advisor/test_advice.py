@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from spark_apps import IndexedTable, open_table, sql
-from spark_apps.query.planning import plan_bytes, plan_read
+from spark_apps.query.planning import filter_of, plan_bytes, plan_read
 from spark_apps.storage.errors import InvalidInput
 from spark_apps.workload.asked import AskedQuery, Workload
 
@@ -48,7 +48,10 @@ def asked(table: IndexedTable, *queries: tuple[str, float], columns: tuple[str, 
 
 
 def read_by(table: IndexedTable, predicates: Iterable[str]) -> int:
-    return sum(plan_bytes(plan_read(table.snapshot, where, table.snapshot.data.columns)) for where in predicates)
+    return sum(
+        plan_bytes(plan_read(table.snapshot, filter_of(table.snapshot, where), table.snapshot.data.columns))
+        for where in predicates
+    )
 
 
 RIDERS = [f"rider = {number}" for number in (17, 401, 1202)]

@@ -17,7 +17,7 @@ from pyarrow import orc
 from spark_apps import IndexedTable
 from spark_apps.mergetree.blocks import read_block_batches, read_footers
 from spark_apps.query import planning
-from spark_apps.query.planning import plan_read
+from spark_apps.query.planning import filter_of, plan_read
 
 pytestmark = [pytest.mark.spark, pytest.mark.by_turn(12)]
 
@@ -88,7 +88,7 @@ def _ids(rows: Any) -> list[int]:
 def test_given_a_predicate_then_the_plan_names_the_blocks_that_hold_its_values_and_no_others(
     lake: Any, table: IndexedTable, where: str, matches: Callable[[Row], bool]
 ) -> None:
-    plan = plan_read(table.snapshot, where)
+    plan = plan_read(table.snapshot, filter_of(table.snapshot, where))
     files = {file.lineage: file.partition[2:] for file in table.snapshot.state.files("data")}
     named = {(files[lineage], block) for lineage, numbers in plan.blocks.items() for block in numbers}
     # By the value alone: other columns of the predicate are the rows' affair.
@@ -100,7 +100,7 @@ def test_given_a_predicate_then_the_plan_names_the_blocks_that_hold_its_values_a
 def test_given_predicates_then_rows_read_block_by_block_are_those_of_a_full_scan(
     spark: Any, lake: Any, table: IndexedTable, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(planning, "WORTH_BYTES", 0)
+    monkeypatch.setattr(planning, "MIN_SAVED_BYTES", 0)
     for where, matches in [*PREDICATES[:2], PREDICATES[5], PREDICATES[11]]:
         explanation = table.explain(where)
         assert explanation.blocks_read and explanation.index_used == "by_v"
@@ -112,7 +112,7 @@ def test_given_predicates_then_rows_read_block_by_block_are_those_of_a_full_scan
 def test_given_other_blocks_made_unreadable_then_a_lookup_does_not_notice_and_a_scan_does(
     spark: Any, lake: Any, table: IndexedTable, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(planning, "WORTH_BYTES", 0)
+    monkeypatch.setattr(planning, "MIN_SAVED_BYTES", 0)
     path = lake[0] / "p=a" / "x%20y z.parquet"
     before, times = path.read_bytes(), path.stat()
     # One of an even number of blocks that hold no 7.
@@ -197,7 +197,7 @@ def _write_json(rows: list[Row], path: Path) -> None:
 def test_given_other_formats_then_stripes_or_whole_files_are_told_and_appended_ones_after_a_refresh(
     spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, form: str, write: Callable[[list[Row], Path], None]
 ) -> None:
-    monkeypatch.setattr(planning, "WORTH_BYTES", 0)
+    monkeypatch.setattr(planning, "MIN_SAVED_BYTES", 0)
     rng, source = random.Random(1), tmp_path / "source"
     source.mkdir()
     rows = [{"id": i, "v": i // 100, "n": i % 3, "pad": rng.randbytes(200).hex()} for i in range(2000)]

@@ -23,7 +23,7 @@ from spark_apps.indexes.skipping import collecting
 from spark_apps.indexes.skipping.definition import Settings, parts_of
 from spark_apps.indexes.skipping.records import alike
 from spark_apps.layout.hashing import bucket_id
-from spark_apps.query.planning import plan_read
+from spark_apps.query.planning import filter_of, plan_read
 from spark_apps.storage import errors
 from tests.spark.local import session_with
 from tests.spark_apps.frames import frame
@@ -111,7 +111,7 @@ def _compare(spark: Any, table: IndexedTable, rows: dict[int, Row], predicates: 
     skipped = 0
     for number, where in enumerate(predicates):
         expected = {row["id"] for row in matching if row[f"m{number}"]}
-        plan = plan_read(table.snapshot, where)
+        plan = plan_read(table.snapshot, filter_of(table.snapshot, where))
         assert not plan.warnings, where
         missed = {key for key in expected if homes[key] not in plan.groups}
         assert not missed, f"{where}: {missed} lie in groups that are not read"

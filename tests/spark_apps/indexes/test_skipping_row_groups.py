@@ -24,7 +24,7 @@ from spark_apps.indexes.skipping import collecting, row_groups, skipping
 from spark_apps.indexes.skipping.records import Known, RecordFile
 from spark_apps.indexes.skipping.skipping import SkippingHandler
 from spark_apps.query import planning
-from spark_apps.query.planning import plan_read
+from spark_apps.query.planning import filter_of, plan_read
 from spark_apps.storage import errors
 from tests.differential.session import small
 from tests.spark_apps.frames import frame
@@ -88,7 +88,7 @@ def _compare(spark: Any, table: IndexedTable, rows: dict[int, Row], predicates: 
     skipped = under_deltas = here = 0
     for number, where in enumerate(predicates):
         expected = sorted(row["id"] for row in matching if row[f"m{number}"])
-        plan = plan_read(table.snapshot, where, ["id"])
+        plan = plan_read(table.snapshot, filter_of(table.snapshot, where), ["id"])
         assert not plan.warnings, where
         for files in plan.files.values():
             ruled_out = [
@@ -117,7 +117,7 @@ def _kept(table: IndexedTable, name: str = "i") -> list[list[int]]:
 def test_given_random_rows_and_deltas_then_what_is_read_of_row_groups_is_what_a_scan_finds(
     spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(planning, "WORTH_BYTES", 0)
+    monkeypatch.setattr(planning, "MIN_SAVED_BYTES", 0)
     rng = random.Random(11)
     rows = {key: _row(rng, key) for key in range(480)}
     with small(spark, compiled=False, row_groups=25):
@@ -202,7 +202,7 @@ def test_given_conditions_that_hold_in_different_row_groups_then_the_file_is_lef
     explained = opened.explain(near)
     assert (explained.blocks_read, explained.blocks_skipped) == (1, 3) and explained.notes[0].startswith(left)
     assert explained.bytes_read < (folder / "0.parquet").stat().st_size / 2
-    monkeypatch.setattr(planning, "WORTH_BYTES", 0)
+    monkeypatch.setattr(planning, "MIN_SAVED_BYTES", 0)
     assert [row.n for row in table.read(near).collect()] == [5] and table.explain(near).blocks_read == 1
 
     # The other row groups are not looked at.
@@ -226,7 +226,7 @@ def test_given_records_of_other_row_groups_than_a_file_has_then_all_of_it_is_rea
 ) -> None:
     folder = _folder(tmp_path)
     table = IndexedTable.register(spark, folder, format="parquet")
-    monkeypatch.setattr(planning, "WORTH_BYTES", 0)
+    monkeypatch.setattr(planning, "MIN_SAVED_BYTES", 0)
     known = skipping.collect
 
     def changed(change: Any) -> Any:
@@ -252,7 +252,7 @@ def test_given_records_of_other_row_groups_than_a_file_has_then_all_of_it_is_rea
             one, row_groups=(*one.row_groups[:2], replace(one.row_groups[3], rows=one.rows - 200))
         )))  # fmt: skip
         table.refresh_index("i", mode="full")
-    assert plan_read(table.snapshot, f"u = {_u(5)}").block_counts and files_left(5) == 1
+    assert plan_read(table.snapshot, filter_of(table.snapshot, f"u = {_u(5)}")).block_counts and files_left(5) == 1
     check(5, 250)
 
     with monkeypatch.context() as patch:  # or there are not as many rows in them as in the file
@@ -298,7 +298,7 @@ def test_given_rows_that_win_by_an_ordering_then_a_row_that_does_not_match_still
     assert opened.read("s = 'new'").column("id").to_pylist() == [150]
     assert [row.id for row in table.read("s = 'new'").collect()] == [150]
     assert table.read("s = 'old5'").count() == 1 and opened.read("s = 'old150'").num_rows == 0
-    assert not plan_read(table.snapshot, "s = 'old5'").blocks
+    assert not plan_read(table.snapshot, filter_of(table.snapshot, "s = 'old5'")).blocks
 
 
 def test_given_a_base_without_a_match_under_a_delta_with_one_then_its_bytes_count_for_spark_which_reads_all_of_it(
@@ -312,5 +312,7 @@ def test_given_a_base_without_a_match_under_a_delta_with_one_then_its_bytes_coun
         table.create_index("i", "skipping", ["minmax(n)"], properties=BY_ROW_GROUP)
         table.upsert(frame(spark, [(7, 5000, "new")], ddl))
         table.create_index("c", "covering", ["n"], included=["id", "s"], properties={"layout": "ranges"})
-    assert [len(left) for left in plan_read(table.snapshot, "n = 5000").blocks.values()] == [0]
+    assert [len(left) for left in plan_read(table.snapshot, filter_of(table.snapshot, "n = 5000")).blocks.values()] == [
+        0
+    ]
     assert [use.name for use in table.explain("n = 5000").indexes] == ["i", "c"]

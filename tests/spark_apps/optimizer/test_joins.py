@@ -169,7 +169,7 @@ def _leaves(plan: Any) -> list[Any]:
     return [leaves.apply(number) for number in range(leaves.size())]
 
 
-def test_a_sort_is_spared_of_one_sorted_file_a_bucket_unless_the_session_does_not_trust_it(
+def test_a_sort_is_saved_of_one_sorted_file_a_bucket_unless_the_session_does_not_trust_it(
     spark: SparkSession,
 ) -> None:
     query = "SELECT k, a.v, b.v FROM a JOIN b USING (k)"
@@ -196,7 +196,7 @@ def test_files_that_came_are_shuffled_alone_and_rows_of_those_gone_are_left_out(
     table = laid(IndexedTable.register(spark, source))
     [gone, *_] = sorted(source.glob("*.parquet"))
 
-    def check(expected: int, words: str = "spared: 4 buckets by k") -> None:
+    def check(expected: int, words: str = "avoided: 4 buckets by k") -> None:
         spark.read.parquet(str(source)).createOrReplaceTempView("s")
         for query in (JOIN, SUM, JOIN.replace("JOIN", "LEFT JOIN", 1)):
             assert shuffles(spark, query) == expected, spark_apps.explain(query, spark)
@@ -205,7 +205,7 @@ def test_files_that_came_are_shuffled_alone_and_rows_of_those_gone_are_left_out(
     check(0)
     assert "__index_lineage" not in _text(spark.sql("SELECT k, v FROM a WHERE k = 3")), "nothing is gone"
     write(spark, source, 300, 40)
-    check(1, "spared: 4 buckets by k; rows of other files are shuffled to them")
+    check(1, "avoided: 4 buckets by k; rows of other files are shuffled to them")
     gone.unlink()
     check(1)
     assert "__index_lineage" in _text(spark.sql(SUM))

@@ -79,7 +79,7 @@ def test_given_pieces_of_a_few_bytes_then_each_line_is_read_once(monkeypatch: py
     as_json = "\n".join(f'{{"s":"{row["s"]}","a":{row["a"]}}}'.replace('"None"', "null") for row in rows)
     two = {"a": "int", "s": "string"}
     for size in (7, 16, 4096):
-        monkeypatch.setattr(arrow_text, "_CHUNK", size)
+        monkeypatch.setattr(arrow_text, "TEXT_CHUNK_BYTES", size)
         assert read(replace(CSV, header=True), as_csv.encode(), two) == rows
         assert read(JSON, as_json.encode(), two) == rows
         assert read(replace(CSV, header=True), gzip.compress(as_csv.encode()), two, path="f.csv.gz") == rows

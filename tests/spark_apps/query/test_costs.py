@@ -61,7 +61,7 @@ def test_given_a_predicate_longer_than_a_small_table_is_worth_then_it_is_left_to
 
 
 def test_given_a_plan_when_it_is_used_then_nothing_of_it_can_be_changed(table: IndexedTable) -> None:
-    plan: Any = planning.plan_read(table.snapshot, "city = 'c3'", ["id"])
+    plan: Any = planning.plan_read(table.snapshot, planning.filter_of(table.snapshot, "city = 'c3'"), ["id"])
     assert (plan.columns, [use.name for use in plan.used]) == (("id", "city"), ["by_city"])
     with pytest.raises(FrozenInstanceError):
         plan.groups = {}

@@ -64,8 +64,8 @@ def test_given_many_keys_then_each_read_looks_for_few_of_them_where_that_spares_
 ) -> None:
     monkeypatch.setattr(planning, "ALWAYS_KEYS", 1 << 60)
     monkeypatch.setattr(planning, "ALWAYS_CHARACTERS", 1 << 60)
-    monkeypatch.setattr(reading, "_ROWS_A_PAGE", rows_a_page)
-    monkeypatch.setattr(reading, "_PAGES_A_READ", 3)
+    monkeypatch.setattr(reading, "_ROWS_PER_PAGE", rows_a_page)
+    monkeypatch.setattr(reading, "_PAGES_PER_READ", 3)
     rows = [(f"k{n:04}", f"p{n % 3}", n) for n in range(1000)]
     table = IndexedTable.create(
         spark, tmp_path / "t", "k string, p string, n int", ["k"], partition_by=["p"], buckets=4
@@ -85,10 +85,10 @@ def test_given_many_keys_then_each_read_looks_for_few_of_them_where_that_spares_
 def test_given_keys_of_several_partitions_then_each_file_is_asked_for_those_of_its_own(
     spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, most: int
 ) -> None:
-    monkeypatch.setattr(reading, "_MOST_PARTITIONS", most)
-    monkeypatch.setattr(reading, "_TERMS_A_PAGE", 1 << 30)
-    monkeypatch.setattr(reading, "_ROWS_A_PAGE", 0.001)
-    monkeypatch.setattr(reading, "_PAGES_A_READ", 1 << 30)
+    monkeypatch.setattr(reading, "MAX_FILTER_PARTITIONS", most)
+    monkeypatch.setattr(reading, "_TERMS_PER_PAGE", 1 << 30)
+    monkeypatch.setattr(reading, "_ROWS_PER_PAGE", 0.001)
+    monkeypatch.setattr(reading, "_PAGES_PER_READ", 1 << 30)
     ddl = "k string, p string, d date, b boolean, n int"
     texts, days = ["it's", "a\\b", "%x=/ ", None, ""], [dt.date(1, 1, 1), None, dt.date(2026, 1, 1)]
     rows = [(f"k{n:03}", texts[n % 5], days[n % 3], [True, False, None][n // 15 % 3], n) for n in range(90)]

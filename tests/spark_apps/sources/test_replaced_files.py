@@ -48,7 +48,7 @@ def test_given_a_file_replaced_by_one_of_its_size_then_its_old_blocks_are_not_lo
     write(path, "aaab")
     table = IndexedTable.register(spark, path.parent, format=form)
     table.create_index("com", "compact", ["city"])
-    monkeypatch.setattr(planning, "WORTH_BYTES", 0)
+    monkeypatch.setattr(planning, "MIN_SAVED_BYTES", 0)
     size = path.stat().st_size
     frame = table.read("city = 'b'", ["id"])
     source = IndexedDataSource({"path": table.uri, "where": "city = 'b'"})
