@@ -50,7 +50,7 @@ def run(report: Report, arguments: Namespace) -> None:
     with workplace("4g", spark__sql__autoBroadcastJoinThreshold="-1") as (spark, folder):
         sessions = _sessions(report, spark, folder, scale)
         for title, query in QUESTIONS.items():
-            report.say(f"{query} — shuffles spared: {_spared(sessions[OURS], query)}")
+            report.say(f"{query} — shuffles: {_shuffles(sessions[OURS], query)}")
             cases = {name: partial(_answer, session, query) for name, session in sessions.items()}
             timings = interleaved(cases, arguments.repeats)
             report.timings(f"{title} (scale {scale:g})", timings, OURS)
@@ -85,7 +85,7 @@ def _sessions(report: Report, spark: SparkSession, folder: Path, scale: float) -
     return sessions
 
 
-def _spared(session: SparkSession, query: str) -> str:
+def _shuffles(session: SparkSession, query: str) -> str:
     import spark_apps
 
     scans = [str(scan.shuffle or scan.reason or "none") for scan in spark_apps.explain(query, session).scans]

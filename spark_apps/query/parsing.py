@@ -857,20 +857,27 @@ def _finite(number: float) -> float:
 
 
 def _cast(node: exp.Cast, timestamps: str | None, bound: bool = False) -> Literal:
-    literal, to = node.this, node.to
-    if to.this in _PLAIN_TIMES and literal.is_string:
-        return Literal(_timestamp_kind(node, timestamps), literal.this)
-    if to.this in _TIMES and literal.is_string:
-        return Literal(_TIMES[to.this], literal.this)
-    if to.this in _INTEGERS and not literal.is_string:
-        most = (1 << (INTEGER_BITS[_INTEGERS[to.this]] - 1)) - (not bound)
-        if not _INTEGER.fullmatch(literal.this) or int(literal.this) > most:
+    text, is_text, to = node.this.this, node.this.is_string, node.to.this
+    if is_text and to in _PLAIN_TIMES:
+        return Literal(_timestamp_kind(node, timestamps), text)
+    if is_text and to in _TIMES:
+        return Literal(_TIMES[to], text)
+    if not is_text and to in _INTEGERS:
+        most = (1 << (INTEGER_BITS[_INTEGERS[to]] - 1)) - (not bound)
+        if not _INTEGER.fullmatch(text) or int(text) > most:
             raise Unclear("the number does not fit its type")
-        return Literal("int", int(literal.this))
-    convert = _FRACTIONS.get(to.this)
-    if convert is None:
-        raise Unclear("the cast of the literal is not followed")
-    return convert(literal, to)
+        return Literal("int", int(text))
+    match to:
+        case exp.DType.DOUBLE:
+            return Literal("double", _double(text))
+        case exp.DType.FLOAT:
+            number = _double(text)
+            if math.isfinite(number) and not is_single(number):
+                raise Unclear("the number is rounded to a float")
+            return Literal("float", number)
+        case exp.DType.DECIMAL:
+            return Literal("decimal", _fitting_decimal(text, node.to))
+    raise _not_followed()
 
 
 def _timestamp_kind(node: exp.Cast, timestamps: str | None) -> str:
@@ -887,37 +894,25 @@ def _timestamp_kind(node: exp.Cast, timestamps: str | None) -> str:
     return timestamps
 
 
-def _cast_double(literal: exp.Literal, to: exp.DataType) -> Literal:
-    text = literal.this
+def _double(text: str) -> float:
     if text in _NAMED_NUMBERS:
-        return Literal("double", float(text))
+        return float(text)
     if not text or not _SQL_NUMBER.fullmatch(text) or text == ".":
-        raise Unclear("the cast of the literal is not followed")
-    return Literal("double", _finite(float(text)))
+        raise _not_followed()
+    return _finite(float(text))
 
 
-def _cast_float(literal: exp.Literal, to: exp.DataType) -> Literal:
-    number = _cast_double(literal, to).value
-    if math.isfinite(number) and not is_single(number):
-        raise Unclear("the number is rounded to a float")
-    return Literal("float", number)
-
-
-def _cast_decimal(literal: exp.Literal, to: exp.DataType) -> Literal:
+def _fitting_decimal(text: str, to: exp.DataType) -> Decimal:
     sizes = [int(size.this.this) for size in to.expressions if isinstance(size.this, exp.Literal)]
     precision, scale = (*sizes, 0)[:2] if sizes else (10, 0)
-    if not (_FRACTION.fullmatch(literal.this) or _INTEGER.fullmatch(literal.this)) or literal.this == ".":
-        raise Unclear("the cast of the literal is not followed")
-    number = Decimal(literal.this)
+    if not (_FRACTION.fullmatch(text) or _INTEGER.fullmatch(text)) or text == ".":
+        raise _not_followed()
     with localcontext(prec=100):
-        scaled = number.scaleb(scale)
+        scaled = Decimal(text).scaleb(scale)
         if precision > 38 or scaled != int(scaled) or abs(scaled) >= 10**precision:
             raise Unclear("the number is rounded to its type")
-        return Literal("decimal", Decimal(int(scaled)).scaleb(-scale))
+        return Decimal(int(scaled)).scaleb(-scale)
 
 
-_FRACTIONS: dict[exp.DType, Callable[[exp.Literal, exp.DataType], Literal]] = {
-    exp.DType.DOUBLE: _cast_double,
-    exp.DType.FLOAT: _cast_float,
-    exp.DType.DECIMAL: _cast_decimal,
-}
+def _not_followed() -> Unclear:
+    return Unclear("the cast of the literal is not followed")

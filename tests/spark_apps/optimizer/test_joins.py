@@ -242,7 +242,7 @@ def test_rows_of_a_keyed_table_are_merged_beside_the_buckets_of_its_index(spark:
     table.frame().createOrReplaceTempView("s")
     expected = {row.id: (row.k, row.v) for row in table.read().collect()}
     united = SPARK >= (4, 1)  # else no union keeps the buckets of its parts
-    message = "spared" if united else "shuffled: files that the index does not hold are read too"
+    message = "avoided" if united else "shuffled: files that the index does not hold are read too"
     assert message in str(spark_apps.explain(SUM, spark))
     shuffled = nodes(spark.sql(JOIN))
     got = sorted(
