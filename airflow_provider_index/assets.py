@@ -25,7 +25,7 @@ GROUP = "lakeindex"
 _BY_NAME = "table"
 _LOCAL = "file"
 _SAFE = "/@:=+,~"
-_MOST_METRICS = 24
+_MAX_METRICS = 24
 
 
 @dataclass(frozen=True)
@@ -184,7 +184,7 @@ def commit_event(receipt: Mapping[str, Any], location: str, index: str | None = 
         "instant": receipt.get("instant"),
         "table": location,
         "index": index,
-        "metrics": dict(list(metrics.items())[:_MOST_METRICS]),
+        "metrics": dict(list(metrics.items())[:_MAX_METRICS]),
     }
 
 

@@ -24,7 +24,7 @@ from spark_apps.timeline.locations import locate
 from spark_apps.timeline.model import DATA_TREE, SourceDefinition
 from spark_apps.timeline.state import State
 
-_MOST_PARTITIONS = 100
+_MAX_PARTITIONS = 100
 _DELTA_LOG = "_delta_log"
 
 
@@ -199,7 +199,7 @@ class _PlainFiles:
             "version": None,
             "files_added": len(added),
             "files_removed": len(removed),
-            "partitions": partitions[:_MOST_PARTITIONS] if columns else [],
+            "partitions": partitions[:_MAX_PARTITIONS] if columns else [],
         }
         return Change(f"files:{hashlib.sha256(''.join(lines).encode()).hexdigest()[:24]}", event)
 

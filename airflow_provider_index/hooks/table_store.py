@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 DEFAULT_SPARK_CONN_ID = "spark_default"
 LISTED_TABLES = "listed_tables"
-MOST_LISTED = 500
+MAX_LISTED = 500
 
 
 def is_address(table: str) -> bool:
@@ -109,9 +109,9 @@ class TableStoreHook(BaseHook):
         """
         name = f"{LISTED_TABLES} of the connection {self.table_conn_id!r}"
         given = text_list(name, self.extra.get(LISTED_TABLES) or None) or []
-        if len(given) > MOST_LISTED:
+        if len(given) > MAX_LISTED:
             raise InvalidInput(
-                f"{name} has {len(given)} addresses, more than {MOST_LISTED}.",
+                f"{name} has {len(given)} addresses, more than {MAX_LISTED}.",
                 hint="Give folders _indexes, each with the logs of many sources.",
             )
         return tuple(dict.fromkeys(self._address(one.strip()) for one in given))

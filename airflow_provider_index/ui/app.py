@@ -26,9 +26,9 @@ from starlette.exceptions import HTTPException as StarletteHTTPException
 from airflow_provider_index.ui import access, formatting, pictures
 from airflow_provider_index.ui.access import known_connections
 from airflow_provider_index.ui.commits import LANE_WORDS
-from airflow_provider_index.ui.details import ADVICE_SECONDS, DETAIL_SECONDS, Detail, DetailQuery, read_detail
+from airflow_provider_index.ui.details import Detail, DetailQuery, read_detail
+from airflow_provider_index.ui.limits import ADVICE_SECONDS, DETAIL_SECONDS, MAX_ADDRESS_CHARACTERS, PAGE_SIZES
 from airflow_provider_index.ui.overview import (
-    PAGE_SIZES,
     SORTS,
     Overview,
     OverviewQuery,
@@ -47,9 +47,6 @@ _FOLDER = Path(__file__).parent
 _STATIC = _FOLDER / "static"
 _TYPES = {".css": "text/css; charset=utf-8", ".svg": "image/svg+xml"}
 _FILES = {path.name: path for path in sorted(_STATIC.iterdir()) if path.suffix in _TYPES}
-
-_LONGEST = 4096
-"""Characters of an address that can be a table's."""
 
 _PLAIN_STYLE = (
     "body{font:16px/1.5 system-ui,sans-serif;max-width:36rem;margin:4rem auto;padding:0 1rem;color-scheme:light dark}"
@@ -199,7 +196,7 @@ def _without_bad(overview: Overview, page: Callable[[Overview], HTMLResponse]) -
 
 
 def _table(table_cache: TableCache, who: Viewer, request: Request) -> HTMLResponse:
-    name = request.query_params.get("table", "")[:_LONGEST]
+    name = request.query_params.get("table", "")[:MAX_ADDRESS_CHARACTERS]
     conn_id = request.query_params.get("conn") or (who.conn_ids[0] if who.conn_ids else "")
     lake: Lake | None = None
     query = DetailQuery.of(request.query_params)

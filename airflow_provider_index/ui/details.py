@@ -16,6 +16,14 @@ import msgspec
 from airflow_provider_index.hooks.table_store import TableStoreHook
 from airflow_provider_index.maintenance.health import Health, behind_since, health_of
 from airflow_provider_index.ui.commits import Entry, entries
+from airflow_provider_index.ui.limits import (
+    COMMITS_A_PAGE,
+    DETAIL_SECONDS,
+    MAX_SAMPLED_BYTES,
+    MAX_TRANSACTIONS,
+    PARTITIONS_A_PAGE,
+    UPKEEP_COMMITS,
+)
 from airflow_provider_index.ui.overview import whole
 from airflow_provider_index.ui.tables import Lake, Readers, TableName
 from spark_apps.storage.errors import LakeIndexError
@@ -37,17 +45,6 @@ from spark_apps.timeline.transactions import live_requests, read_heartbeat
 from spark_apps.workload.worth import Worth, worth_of
 
 logger = logging.getLogger(__name__)
-
-COMMITS_A_PAGE = 60
-PARTITIONS_A_PAGE = 24
-MOST_TRANSACTIONS = 50
-UPKEEP_COMMITS = 120
-"""How many of the newest commits are searched for what was written to indexes."""
-DETAIL_SECONDS = 12.0
-"""How long the page of a table waits for its store."""
-ADVICE_SECONDS = 45.0
-"""And where advice is asked for."""
-_SAMPLED_BYTES = 16 << 20
 
 
 @dataclass(frozen=True)
@@ -197,7 +194,7 @@ def _advice(lake: Lake, table: TableName, state: State, query: DetailQuery) -> t
         return None, "It is a registered source, whose files this server does not read. Use AdviseIndexesOperator."
     try:
         opened = TableStoreHook(lake.conn_id).open(table.location)
-        return opened.advise(most_bytes=_SAMPLED_BYTES), ""
+        return opened.advise(most_bytes=MAX_SAMPLED_BYTES), ""
     except LakeIndexError as error:
         return None, " ".join(part for part in (lake.reason(error), error.hint) if part)
 
@@ -245,7 +242,7 @@ def together(many: Readers, calls: Iterable[Callable[[], Any]]) -> list[Any]:
 def _live(timeline: Timeline, many: Readers) -> tuple[list[Live], int]:
     """Return the newest attempts that may still commit, and how many more there are."""
     requests = sorted(live_requests(timeline), key=lambda one: one.requested_at, reverse=True)
-    shown = requests[:MOST_TRANSACTIONS]
+    shown = requests[:MAX_TRANSACTIONS]
     beats = together(many, [partial(_beat, timeline, requested) for requested in shown])
     return [Live(*both) for both in zip(shown, beats, strict=True)], len(requests) - len(shown)
 

@@ -12,18 +12,19 @@ from threading import Lock
 from typing import Any, TypeVar
 
 from airflow_provider_index.maintenance.health import Health, behind_since, health_of
+from airflow_provider_index.ui.limits import (
+    FRESH_SECONDS,
+    LISTING_SECONDS,
+    MAX_KEPT,
+    MAX_TABLES_READ,
+    PAGE_SIZES,
+    PATIENCE_SECONDS,
+)
 from airflow_provider_index.ui.tables import Lake, Readers, TableName
 from spark_apps.storage.errors import TableNotFound
 from spark_apps.timeline.log import Timeline, commit_key
 from spark_apps.timeline.state import Window
 from spark_apps.timeline.statistics import TableStatistics, table_statistics
-
-FRESH_SECONDS = 15.0
-LISTING_SECONDS = 30.0
-PATIENCE_SECONDS = 3.0
-"""How long a page waits for what it shows. What comes later is there when the page is loaded again."""
-
-_KEPT = 20_000
 
 
 @dataclass(frozen=True)
@@ -129,7 +130,7 @@ class TableCache:
         with self._lock:
             entry = self._entries.setdefault(key, _Entry())
             self._entries.move_to_end(key)
-            while len(self._entries) > _KEPT:
+            while len(self._entries) > MAX_KEPT:
                 self._entries.popitem(last=False)
             old = time.monotonic() - entry.read_at > fresh
             if not old or (entry.future is not None and not entry.future.done()):
@@ -193,10 +194,6 @@ def _read(timeline: Timeline, table: TableName, now: float) -> TableSummary:
 T = TypeVar("T")
 
 _WHOLE = re.compile(r"-?[0-9]{1,9}")
-
-PAGE_SIZES = (50, 200, 1000)
-MOST_READ = 5000
-"""Of a larger warehouse only the tables on the page are read, and totals are not given."""
 
 
 def _size(summary: TableSummary) -> float:
@@ -286,7 +283,7 @@ def read_overview(table_cache: TableCache, lake: Lake, chosen: OverviewQuery) ->
     """
     listing = table_cache.listing(lake)
     named = [table for table in listing.tables if chosen.search.lower() in table.name.lower()]
-    every = len(listing.tables) <= MOST_READ
+    every = len(listing.tables) <= MAX_TABLES_READ
     in_order = chosen.sort == "name" and chosen.show == "all"
     if in_order or not every:
         shown = _page(named, chosen)

@@ -20,6 +20,7 @@ from typing import Any, TypeVar
 import xxhash
 
 from airflow_provider_index.hooks.table_store import TableStoreHook, is_address
+from airflow_provider_index.ui.limits import MAX_FOLDERS, STUCK_SECONDS
 from spark_apps.storage.errors import (
     InvalidInput,
     InvalidName,
@@ -34,9 +35,6 @@ from spark_apps.timeline.locations import LOGS_OF_SOURCES, locate
 from spark_apps.timeline.log import commit_key
 
 T = TypeVar("T")
-
-STUCK_SECONDS = 10.0
-"""A call that has run for so long no longer counts against the number of threads."""
 
 
 class Readers:
@@ -100,9 +98,6 @@ class Readers:
 
 _PATIENCE = {"connect_timeout": "3s", "timeout": "10s"}
 """Of the HTTP client, unless the connection says otherwise."""
-
-_DEEPEST = 3
-"""How many folders the name of a table can have: catalog, database, table."""
 
 _NOT_IN_NAMES = frozenset("/\\\0\n%?#")
 
@@ -227,7 +222,7 @@ class Lake:
             odd = not answer.done() or answer.exception() is not None
             if odd or answer.result() is not None:
                 yield TableName(_name_of(path), root.below("/".join(path)).uri)
-            elif LOGS_OF_SOURCES not in path and len(path) < _DEEPEST:
+            elif LOGS_OF_SOURCES not in path and len(path) < MAX_FOLDERS:
                 try:
                     yield from self._below(root, path, many, seconds)
                 except StorageError:  # as of a table that cannot be read, the page says why
@@ -289,7 +284,7 @@ class Lake:
         usable = all((part and not part.startswith((".", "_"))) or part == LOGS_OF_SOURCES for part in parts)
         if (
             not usable
-            or len(parts) > _DEEPEST + (LOGS_OF_SOURCES in parts)
+            or len(parts) > MAX_FOLDERS + (LOGS_OF_SOURCES in parts)
             or any(set(part) & _NOT_IN_NAMES for part in parts)
         ):
             raise outside

@@ -53,9 +53,9 @@ def run(arguments: Sequence[str] | None = None) -> int:
     except click.exceptions.Exit as ended:
         return _flushed(ended.exit_code)
     except LakeIndexError as error:
-        return _told(error, _run_of(context, given))
+        return _report(error, _run_of(context, given))
     except click.ClickException as error:
-        return _told(_of_click(error), _run_of(context, given))
+        return _report(_of_click(error), _run_of(context, given))
     except (KeyboardInterrupt, click.Abort):
         click.echo("Interrupted.", err=True)
         return INTERRUPTED
@@ -76,10 +76,10 @@ def _of_click(error: click.ClickException) -> LakeIndexError:
     return InvalidInput(message, hint=f"See `{context.command_path} --help`." if context is not None else "")
 
 
-def _told(error: LakeIndexError, noted: Run) -> int:
-    """Tell an error on the error output, without its traceback; return the exit code."""
+def _report(error: LakeIndexError, noted: Run) -> int:
+    """Write an error to the error output, without its traceback; return the exit code."""
     message, hint = hidden(error.message, noted.lake), hidden(with_nearest(error, noted.state), noted.lake)
-    outcome = "" if error.outcome == LakeIndexError.outcome else error.outcome  # nothing here changes a table
+    outcome = "" if error.outcome == LakeIndexError.outcome else error.outcome  # no command changes a table
     try:
         sys.stdout.flush()
         if noted.output.as_json:

@@ -55,7 +55,7 @@ class Lake:
         if "/" not in table and self.warehouse.root is None:
             raise InvalidInput(
                 f"The table {table} is given by name, and no warehouse is named.",
-                hint=f"Give --warehouse, or set {WAREHOUSE}; or give the table's address, ./{table} for a folder here.",
+                hint=f"Give --warehouse, or set {WAREHOUSE}; or give the table's address, ./{table} for a folder.",
             )
         location = self.warehouse.locate(table)
         log = self.warehouse.log_of(location)
@@ -122,7 +122,7 @@ class Lake:
             return f"Did you mean {near}?"
         if "/" in table:
             return "Give the folder of a table, the address of a registered source, or a name below --warehouse."
-        return "See `lakeindex tables`." if names else f"Nothing lies at {location}."
+        return "See `lakeindex tables`." if names else f"There is nothing at {location}."
 
 
 def nearest(name: str, names: Iterable[str]) -> str | None:
@@ -182,7 +182,7 @@ def _connection(conn_id: str) -> dict[str, Any]:
     if text is None:
         raise InvalidInput(
             f"There is no connection {conn_id!r} in the environment.",
-            hint=f"Set {variable} to its JSON, as for Airflow. Connections of Airflow's database are not read here.",
+            hint=f"Set {variable} to its JSON, as for Airflow, whose database the command line does not read.",
         )
     return _object(_object(text, f"The variable {variable}").get("extra") or {}, f"extra in {variable}")
 

@@ -83,7 +83,7 @@ class Output:
                 break
             shown.append([_cell(value) for value in row])
         heading = f"{len(shown):,} row{'' if len(shown) == 1 else 's'}"
-        remarks = ["Told by --rows; --rows 0 shows all."] if more else []
+        remarks = ["--rows says how many; --rows 0 shows all."] if more else []
         heading = f"the first {heading}; there are more" if more else heading
         self.view(View(heading, grids=[Grid(tuple(names), shown)], remarks=remarks))
         if not shown:
@@ -101,7 +101,7 @@ class Output:
 
 
 class Progress:
-    """A line on the error output that tells how far a command is."""
+    """A line on the error output that shows how far a command is."""
 
     def __init__(self, what: str, shown: bool) -> None:
         self._text = what

@@ -383,7 +383,9 @@ def _duckdb() -> Any:
         import duckdb
     except ModuleNotFoundError as error:
         raise EnvironmentMismatch(
-            "DuckDB is not installed, which answers queries here.", outcome="", hint="Install it: pip install duckdb."
+            "DuckDB is not installed, by which the command line answers queries.",
+            outcome="",
+            hint="Install it: pip install duckdb.",
         ) from error
     return duckdb
 
@@ -407,7 +409,7 @@ def _tables_of(connection: Any, text: str) -> Iterator[tuple[str, ...]]:
     if tree.get("error"):
         message = str(tree["error_message"]).rstrip(".!")
         if message.startswith("Only SELECT"):
-            raise InvalidStatement("That is no query.", hint="Tables are only read here: write a SELECT.")
+            raise InvalidStatement("That is no query.", hint="The command line only reads tables: write a SELECT.")
         raise InvalidStatement(f"The query cannot be read: {message}.")
     if len(tree["statements"]) != 1:
         raise InvalidStatement(f"{len(tree['statements'])} statements were given.", hint="Give one SELECT.")
@@ -584,7 +586,7 @@ def _is_nested(type_: Any) -> bool:
 class _ParquetRows:
     """A writer of row groups of many batches: batches of a few rows would be as many row groups."""
 
-    _LEAST_ROWS = 500_000
+    _MIN_ROWS = 500_000
 
     def __init__(self, writer: Any) -> None:
         self._writer = writer
@@ -594,7 +596,7 @@ class _ParquetRows:
     def write(self, batch: Any) -> None:
         self._waiting.append(batch)
         self._rows += batch.num_rows
-        if self._rows >= self._LEAST_ROWS:
+        if self._rows >= self._MIN_ROWS:
             self._flush()
 
     def close(self) -> None:

@@ -42,7 +42,7 @@ _MARSHAL_VERSION = 2
 
 @dataclass(frozen=True)
 class Bundle:
-    """The folder of the apps, ready to be submitted. ``digest`` tells one content from another."""
+    """The folder of the apps, ready to be submitted. ``digest`` identifies its content."""
 
     folder: Path
     digest: str
@@ -227,8 +227,8 @@ def _connect_requirements() -> list[str]:
         return [f"{name}=={importlib.metadata.version(name)}" for name in names]
     except importlib.metadata.PackageNotFoundError as error:
         raise EnvironmentMismatch(
-            f"{error.name} is not installed here, and a client of Spark Connect needs it.",
-            hint="Install here: pip install pyspark-client.",
+            f"{error.name} is not installed on this machine, and a client of Spark Connect needs it.",
+            hint="Install it: pip install pyspark-client.",
         ) from error
 
 
@@ -245,7 +245,7 @@ def _install(folder: Path, packages: list[str], platform: str, python: str) -> N
         )
         raise EnvironmentMismatch(
             f"pip found no wheels for {platform} and Python {python}: {last.removeprefix('ERROR:').strip()}",
-            hint="Check the platform's name and the Python version, and that pip reaches a package index from here.",
+            hint="Check the platform's name and the Python version, and that pip reaches a package index.",
         )
 
 

@@ -233,7 +233,7 @@ def spark_home() -> Path:
 
 
 def spark_home_of(binary: str | os.PathLike[str]) -> Path | None:
-    """Return the Spark home that a ``spark-submit`` belongs to; ``None`` if files do not tell, as for a wrapper.
+    """Return the Spark home that a ``spark-submit`` belongs to; ``None`` if its files do not show it, as for a wrapper.
 
     Spark's own script obeys a ``SPARK_HOME`` of another Spark. One that pip put beside an environment's Python asks
     whichever Python is first on the ``PATH`` for its pyspark.
@@ -414,7 +414,7 @@ def check_version(expected: str | None) -> None:
         raise EnvironmentMismatch(
             f"The app runs version {__version__} of {DISTRIBUTION} from {Path(__file__).parents[1]};"
             f" version {expected} submitted it.",
-            hint="An older copy stands earlier on the import path: update it, or remove it from there.",
+            hint="An older copy comes first on the import path: update it, or remove it.",
         )
 
 

@@ -189,7 +189,7 @@ def _interrupt_all(spark: Any) -> None:
     try:
         spark.interruptAll()
     except Exception as error:  # noqa: BLE001 - this process is about to end, whatever the answer
-        log.warning("The Spark Connect server was not told that the app ends: %s", type(error).__name__)
+        log.warning("The Spark Connect server could not be asked to end the app's jobs: %s", type(error).__name__)
 
 
 def _end_politely(spark: Any) -> None:
@@ -290,7 +290,7 @@ def check_redaction(pattern: str, event_log: bool, conf: Mapping[str, str]) -> N
         return
     wider = f"{REDACTED}={redaction_regex({name: conf[name] for name in shown}, pattern)}" if shown else ""
     raise InvalidInput(
-        "The Spark Connect server would show these on its page or in its event log, where a session's settings stand "
+        "The Spark Connect server would show these on its page or in its event log, which have a session's settings "
         f"as they are: {', '.join(written or shown)}.",
         hint=f"Start the server with {' and '.join(filter(None, (f'{EVENT_LOG}=false' if written else '', wider)))} or "
         "give it a role of its own. Where nobody else sees both, allow it in the connection's conf: "
@@ -307,8 +307,8 @@ def check_statements(arguments: Mapping[str, Any]) -> None:
     secret_names = paths_of_secrets(dict(arguments))
     if secret_names:
         raise InvalidInput(
-            "The Spark Connect server would show secrets on its page and in its event log, where statements and "
-            f"readers' options stand as they are: {', '.join(secret_names)}.",
+            "The Spark Connect server would show secrets on its page and in its event log, which have statements and "
+            f"readers' options as they are: {', '.join(secret_names)}.",
             hint="Keep them where the server reads them (a catalog's settings, Hadoop's credential store), or take a "
             "Spark connection for spark-submit. Where nobody else sees both, allow it in the connection's conf: "
             f'{{"{ON_ITS_PAGE}": "true"}}.',

@@ -376,7 +376,7 @@ def _location_of(session: Session, statement: s.CreateTable) -> str:
         by_name = None
     if by_name != location:
         raise InvalidInput(
-            f"{statement.table!r} is to be made at {location!r}, and its name stands for "
+            f"{statement.table!r} is to be made at {location!r}, and its name means "
             + ("no location." if by_name is None else f"{by_name!r}."),
             hint=f"There is no catalog that could keep the two together: CREATE TABLE `{location}` (…), and use that.",
         )
@@ -683,7 +683,8 @@ def _add_statement_context(error: Exception, statement: Statement, total: int, d
     source = statement.source
     where = f"Statement {source.number} of {total} (line {source.line}, {statement.words})"
     committed = [
-        f"statement {result.statement.source.number} stands as version {result.receipt.version} of {result.location}"
+        f"statement {result.statement.source.number} is committed as version {result.receipt.version} "
+        f"of {result.location}"
         for result in done
         if result.receipt is not None and result.receipt.version is not None
     ]

@@ -79,8 +79,7 @@ def read_source_options(pairs: Iterable[tuple[Positioned[str], Positioned[str]]]
             raise Refused(
                 key.token,
                 f"There is no option {key.value!r} of a table that others write.",
-                "Give record_key or a property with a dot in its name here, and what the format's reader takes in "
-                "OPTIONS.",
+                "Give record_key or a property with a dot in its name, and what the format's reader takes in OPTIONS.",
             )
 
 
@@ -140,7 +139,9 @@ def _yes_or_no(at: Positioned[str]) -> bool:
 def _one_name(at: Positioned[str]) -> str:
     names = names_of(at)
     if len(names) != 1:
-        raise Refused(at.token, "Rows can be ordered by one column only.", "Name the one that tells newer from older.")
+        raise Refused(
+            at.token, "Rows can be ordered by one column only.", "Name the one by which newer rows are known."
+        )
     return names[0]
 
 
@@ -235,7 +236,7 @@ def read_call(procedure: Positioned[str], arguments: Arguments) -> ManageBuckets
     operations = [name for name in OPERATIONS if name in given and given[name].value is not False]
     if len(operations) != 1:
         token = procedure.token if not operations else given[operations[1]].token
-        raise Refused(token, f"The call is told to do {' and '.join(operations) or 'nothing'}.",
+        raise Refused(token, f"The call asks for {' and '.join(operations) or 'nothing'}.",
                       f"Give exactly one of {', '.join(OPERATIONS)}.")  # fmt: skip
     [operation] = operations
     _check_fits(operation, given)

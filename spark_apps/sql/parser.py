@@ -122,7 +122,7 @@ class _Reader(RowReader):
         if made_from is None:
             self.end()
         elif self.current.type == "END":
-            raise Refused(made_from, "no query stands behind AS.", "Write AS SELECT ….")
+            raise Refused(made_from, "no query follows AS.", "Write AS SELECT ….")
         else:
             query = self.query()
         if (_text_of(clauses, "USING") or "").lower() in FORMATS:
@@ -162,7 +162,7 @@ class _Reader(RowReader):
             if token.says in ("FIRST", "AFTER") and before.says not in (",", "<"):
                 raise Refused(
                     token,
-                    "New columns stand at the end.",
+                    "New columns are added at the end.",
                     f"Leave {token.says} out; a query names its columns in whatever order it wants them.",
                 )
         return s.AddColumns(table, text)

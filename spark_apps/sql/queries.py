@@ -2,7 +2,7 @@
 
 Names of keyed tables and sources give way, in the text of a query, to frames; all else is Spark's. In a classic session
 these are planned by the rule in Spark's optimizer, with all filters that Spark finds; over Spark Connect, where no rule
-can run, each is read with the filters and columns that the text tells of it.
+can run, each is read with the filters and columns that the text has for it.
 
 INSERT, UPDATE, DELETE and MERGE become a query of the table at the version that their attempt works on, whose
 expressions are those that were written, and an action that stages what the query gives.
@@ -190,7 +190,7 @@ class Tables:
 
 
 def _is_view(spark: SparkSession, name: str) -> bool:
-    """Tell whether a name is that of a temporary view, which hides tables of that name as in Spark."""
+    """Return whether a name is that of a temporary view, which hides tables of that name as in Spark."""
     try:
         return bool(spark.catalog.tableExists(name)) and spark.catalog.getTable(name).isTemporary
     except PySparkException:
@@ -582,7 +582,7 @@ def _held_equal(
 
 
 def _stored_as_compared(kind: T.DataType, target: T.DataType) -> bool:
-    """Tell whether a value that is stored is equal to what was compared: whole numbers are, which fit or fail."""
+    """Return whether a value that is stored is equal to what was compared: whole numbers are, which fit or fail."""
     whole = (T.ByteType, T.ShortType, T.IntegerType, T.LongType)
     return kind.simpleString() == target.simpleString() or (isinstance(kind, whole) and isinstance(target, whole))
 

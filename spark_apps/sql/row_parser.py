@@ -116,7 +116,7 @@ def references(text: str) -> list[Reference]:
 
 
 def _is_cte(node: exp.Table) -> bool:
-    """Tell whether a name of one part is that of a CTE that can be seen there."""
+    """Return whether a name of one part is that of a CTE that can be seen there."""
     name, inside, at = node.name.lower(), None, node.parent
     while at is not None:
         if isinstance(at, exp.CTE):
@@ -289,7 +289,7 @@ def _condition(text: str) -> exp.Expr | None:
 
 
 def is_plain(condition: str) -> bool:
-    """Tell whether a condition speaks of columns of one table by their plain names, and asks no other query."""
+    """Return whether a condition speaks of columns of one table by their plain names, and asks no other query."""
     tree = _condition(condition)
     if tree is None:
         return False
@@ -475,7 +475,7 @@ class RowReader(TokenReader):
         if any(clause.of == of and clause.condition is None for clause in before):
             raise Refused(
                 begins,
-                f"This clause can never be reached: a clause WHEN {of.upper()} without a condition stands before it.",
+                f"This clause can never be reached: a clause WHEN {of.upper()} without a condition comes before it.",
                 "Give the earlier one a condition, or put it last.",
             )
         condition = self._expression("a condition", "THEN") if self.skip("AND") else None

@@ -127,7 +127,11 @@ class Making:
         """Return what is known of a file, from the pieces of its rows that tasks have found, each unpacked in turn."""
         if len(pieces) == 1 and _is_whole(file, pieces[0].rows):
             return pieces[0].known()
-        known = map(Piece.known, pieces) if pieces else self.records([file], [0], list(map(_none, self.parts)), [False])
+        known = (
+            map(Piece.known, pieces)
+            if pieces
+            else self.records([file], [0], list(map(_no_values, self.parts)), [False])
+        )
         return self.finished(reduce(self.together, known))
 
     def bytes_of(self, file: DataFile) -> int:
@@ -153,7 +157,7 @@ def collect(
     if not files:
         return []
     making = Making(parts, settings)
-    found = _in_this_process(context.snapshot, making, files, {key: each.units for key, each in divided.items()})
+    found = _by_driver(context.snapshot, making, files, {key: each.units for key, each in divided.items()})
     if found is None:
         found = _in_tasks(context.snapshot, making, files, divided)
     _check_rows(context, files, found)
@@ -229,10 +233,10 @@ def _in_tasks(
 ) -> list[Known]:
     """Have Spark read the rows, and return what is found of files and of their row groups."""
     found: list[Known] = []
-    for few in _few(files, making.bytes_of, MAX_FILTER_BYTES):
+    for few in _portions(files, making.bytes_of, MAX_FILTER_BYTES):
         found += _found_by_tasks(_rows(snapshot, few, making.parts), making, few)
     row_groups: dict[int, tuple[Known, ...]] = {}
-    for some in _few(list(divided.values()), partial(_share_of_job, making), 1):
+    for some in _portions(list(divided.values()), partial(_share_of_job, making), 1):
         units = [unit for each in some for unit in each.units]
         known = iter(_found_by_tasks(_rows_of_row_groups(snapshot, some, making.parts), making, units))
         for each in some:
@@ -249,7 +253,7 @@ def _share_of_job(making: Making, divided: Divided) -> float:
     return max(len(divided.units) / MAX_ROW_GROUPS_PER_JOB, filters / MAX_FILTER_BYTES)
 
 
-def _few(items: Sequence[Item], weight: Callable[[Item], float], most: float) -> Iterator[list[Item]]:
+def _portions(items: Sequence[Item], weight: Callable[[Item], float], most: float) -> Iterator[list[Item]]:
     """Yield some of the items at a time, in their order, that weigh no more together; or one."""
     some: list[Item] = []
     total = 0.0
@@ -298,7 +302,7 @@ def _values(parts: Sequence[Part]) -> list[Column]:
 def _found_by_tasks(rows: DataFrame, making: Making, files: Sequence[DataFile]) -> list[Known]:
     """Return what tasks find of files, or of row groups that are described as such, whose rows these are."""
     described = {file.lineage: replace(file, path="", extra=None) for file in files}
-    answers = to_arrow(rows.mapInArrow(partial(_of_batches, making, described), f"{_VALUE} binary"))
+    answers = to_arrow(rows.mapInArrow(partial(_found_in_batches, making, described), f"{_VALUE} binary"))
     pieces: dict[int, list[Piece]] = {}
     for piece in _pieces_of(answers.to_batches()):
         pieces.setdefault(piece.lineage, []).append(piece)
@@ -317,11 +321,11 @@ def _is_whole(file: DataFile, rows: int) -> bool:
     return file.rows >= 0 and rows == file.rows - file.tombstones
 
 
-def _of_batches(making: Making, files: Mapping[int, DataFile], batches: Iterable[Any]) -> Iterator[Any]:
+def _found_in_batches(making: Making, files: Mapping[int, DataFile], batches: Iterable[Any]) -> Iterator[Any]:
     """Yield, in a task, what is found of the files in its rows, of as many rows at once as fit into its memory."""
     waiting: dict[int, Known] = {}
     for some in _large_batches(batches):
-        for known in _of_rows(making, files, some):
+        for known in _found_in_rows(making, files, some):
             file, before = files[known.lineage], waiting.pop(known.lineage, None)
             if before is not None:
                 known = making.together(before, known)
@@ -349,7 +353,7 @@ def _large_batches(batches: Iterable[Any]) -> Iterator[Any]:
         yield pa.Table.from_batches(some)
 
 
-def _of_rows(making: Making, files: Mapping[int, DataFile], table: Any) -> list[Known]:
+def _found_in_rows(making: Making, files: Mapping[int, DataFile], table: Any) -> list[Known]:
     """Return what is found of the files of some rows."""
     import numpy as np
 
@@ -359,11 +363,11 @@ def _of_rows(making: Making, files: Mapping[int, DataFile], table: Any) -> list[
         first = np.cumsum(counts) - counts
     order = np.argsort(first)
     mine, rows = [files[lineage] for lineage in lineages[order].tolist()], counts[order].tolist()
-    values = [_exchanged(table.column(f"v{number}"), part) for number, part in enumerate(making.parts)]
+    values = [_as_hashed(table.column(f"v{number}"), part) for number, part in enumerate(making.parts)]
     return making.records(mine, rows, values, [_is_whole(file, count) for file, count in zip(mine, rows, strict=True)])
 
 
-def _exchanged(values: Any, part: Part) -> Any:
+def _as_hashed(values: Any, part: Part) -> Any:
     """Return the values of a part in the type that is hashed; a session may have them exchanged with longer offsets."""
     whole = in_one_piece(values)
     return whole.cast(arrow_type(part.type)) if part.comparable else whole
@@ -376,7 +380,7 @@ def _encoded(found: Iterable[Known]) -> Any:
     return pa.record_batch([pa.array(pieces, pa.binary())], names=[_VALUE])
 
 
-def _none(part: Part) -> Any:
+def _no_values(part: Part) -> Any:
     import pyarrow as pa
 
     return pa.nulls(0, arrow_type(part.type) if part.comparable else pa.bool_())
@@ -401,7 +405,7 @@ class Reading:
     units: Mapping[int, Sequence[DataFile]]
 
 
-def _in_this_process(
+def _by_driver(
     snapshot: Snapshot, making: Making, files: Sequence[DataFile], units: Mapping[int, Sequence[DataFile]]
 ) -> list[Known] | None:
     """Return what is found of files that Arrow reads, a few at once; ``None`` where all is left to tasks.
@@ -459,7 +463,7 @@ def _read_and_found(snapshot: Snapshot, reading: Reading, files: Sequence[DataFi
     reader = FileReader(reading.types, reading.options)
     read = partial(_rows_of_file, reading, reader)
     with ThreadPoolExecutor(threads) as pool:
-        for some in _at_once(files):
+        for some in _in_pieces(files):
             requests = [(file, snapshot.store.spark_path(file.path)) for file in some]
             tables = list(pool.map(read, requests) if threads > 1 else map(read, requests))
             values = _values_of_parts(snapshot, reading.making, reader.together(tables), answered)
@@ -467,7 +471,7 @@ def _read_and_found(snapshot: Snapshot, reading: Reading, files: Sequence[DataFi
     return found
 
 
-def _at_once(files: Sequence[DataFile]) -> Iterator[list[DataFile]]:
+def _in_pieces(files: Sequence[DataFile]) -> Iterator[list[DataFile]]:
     """Yield files in pieces that fit into memory together."""
     some: list[DataFile] = []
     size = rows = 0
@@ -638,7 +642,7 @@ def collect_of_rows(
 
     reading = Reading(Making([part], settings), {}, {}, False, units)
     found, answered = list[Known](), dict[int, _Answered]()
-    for some in _at_once([file for file, _ in files]) if files else ():
+    for some in _in_pieces([file for file, _ in files]) if files else ():
         tables = [rows.select(list(part.expression.columns)) for _, rows in files[len(found) :][: len(some)]]
         whole = pa.concat_tables(tables).combine_chunks()
         try:

@@ -155,7 +155,7 @@ def test_given_tasks_that_have_pieces_of_files_then_what_is_joined_is_what_is_kn
     monkeypatch.setattr(collecting, "ROWS_AT_ONCE", 50)
     pieces: dict[int, list[collecting.Piece]] = {}
     for some in (rows.slice(0, 90), rows.slice(90).take(rng.sample(range(len(rows) - 90), len(rows) - 90))):
-        found = collecting._of_batches(
+        found = collecting._found_in_batches(
             making, {file.lineage: file for file in files}, some.to_batches(max_chunksize=20)
         )
         for piece in collecting._pieces_of(found):
@@ -176,7 +176,7 @@ def test_given_a_session_that_exchanges_longer_offsets_then_filters_hold_the_val
     making = collecting.Making([_part(kind)], SETTINGS)
     large = pa.large_string() if kind == "string" else pa.large_binary()
     rows = pa.table({collecting._FILE: pa.array([7] * 3), "v0": pa.array(values, pa.large_binary()).cast(large)})
-    (piece,) = collecting._pieces_of(collecting._of_batches(making, {7: file}, rows.to_batches()))
+    (piece,) = collecting._pieces_of(collecting._found_in_batches(making, {7: file}, rows.to_batches()))
     bits = piece.known().filters[0, "bloom"]
     assert (bits == folded(_marked({"abc" if kind == "string" else b"abc"}, type_, len(bits)), 0.01)).all()
 
@@ -192,7 +192,7 @@ def test_given_many_tasks_that_read_one_file_then_the_driver_has_few_of_their_fi
         [
             batch
             for some in np.split(np.arange(rows), tasks)
-            for batch in collecting._of_batches(
+            for batch in collecting._found_in_batches(
                 making, {7: file}, pa.table({collecting._FILE: np.full(len(some), 7), "v0": some}).to_batches()
             )
         ]
@@ -233,5 +233,5 @@ def test_given_a_file_of_more_rows_than_its_source_says_then_no_text_is_above_th
     making, pieces = collecting.Making([part], SETTINGS), list[collecting.Piece]()
     for texts in (["z" * 80, "y"], ["a", "b"]):
         rows = pa.table({collecting._FILE: [7, 7], "v0": texts})
-        pieces += collecting._pieces_of(collecting._of_batches(making, {7: file}, rows.to_batches()))
+        pieces += collecting._pieces_of(collecting._found_in_batches(making, {7: file}, rows.to_batches()))
     assert making.joined(file, pieces).columns == (ColumnRecord(4, b"a", None),)

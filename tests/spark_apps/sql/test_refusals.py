@@ -62,7 +62,7 @@ def test_an_error_shows_its_line_a_caret_and_what_was_expected() -> None:
         ("MERGE INTO t USING s ON a WHEN NOT MATCHED THEN INSERT (a, b) VALUES (1)", "names 2 columns and gives 1"),
         ("MERGE INTO t USING s ON a WHEN MATCHED THEN DELETE WHEN MATCHED AND b THEN DELETE", "can never be reached"),
         ("MERGE WITH SCHEMA EVOLUTION INTO t USING s ON a WHEN MATCHED THEN DELETE", "SCHEMA EVOLUTION is not taken"),
-        ("CREATE TABLE t USING indexed TBLPROPERTIES (primaryKey = 'a') AS", "no query stands behind AS"),
+        ("CREATE TABLE t USING indexed TBLPROPERTIES (primaryKey = 'a') AS", "no query follows AS"),
         (
             "CREATE TABLE t (a int) USING indexed TBLPROPERTIES (primaryKey = 'a') AS SELECT 1",
             "query behind AS has its own",
@@ -236,8 +236,8 @@ def test_no_secret_of_a_script_stands_in_an_error(text: str) -> None:
 @pytest.mark.parametrize(
     ("text", "column", "words"),
     [
-        ("ALTER TABLE t ADD COLUMN c int FIRST", 32, "New columns stand at the end"),
-        ("ALTER TABLE t ADD COLUMNS (a int, c int AFTER a)", 41, "New columns stand at the end"),
+        ("ALTER TABLE t ADD COLUMN c int FIRST", 32, "New columns are added at the end"),
+        ("ALTER TABLE t ADD COLUMNS (a int, c int AFTER a)", 41, "New columns are added at the end"),
         ("ALTER TABLE t DROP COLUMNS (a, A)", 32, "The column 'A' is given twice"),
         ("CREATE TABLE t USING parquet PARTITIONED BY (dt)", 30, "those of its folders"),
         ("CREATE TABLE t USING orc CLUSTERED BY (a) INTO 4 BUCKETS", 26, "this package's own tables"),

@@ -248,7 +248,7 @@ def test_a_script_that_fails_says_where_and_what_stands(desk: Desk) -> None:
 
     message = str(caught.value)
     assert "Statement 2 of 3 (line 2, DROP INDEX)" in message
-    assert f"statement 1 stands as version {desk.table().version} of {desk.root}/db/rides" in message
+    assert f"statement 1 is committed as version {desk.table().version} of {desk.root}/db/rides" in message
     assert "The statement behind it was not run." in message
     assert "This statement changed nothing." in message
     assert list(desk.table().indexes) == ["s"]

@@ -237,7 +237,7 @@ def test_a_call_is_read_by_name_and_by_place(text: str) -> None:
     ("arguments", "words"),
     [
         ("", "names no table"),
-        ("table => 't'", "told to do nothing"),
+        ("table => 't'", "asks for nothing"),
         ("table => 't', add => 'a,1', overwrite => 'a,1'", "overwrite and add"),
         ("table => 't', nonsense => 1", "no parameter 'nonsense'"),
         ("'t', table => 't'", "table is given twice"),
