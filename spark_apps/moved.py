@@ -16,6 +16,7 @@ _LAKE = "spark_apps."
 
 MOVED = {
     _LAKE + "actions.staging": _LAKE + "actions.template",
+    _LAKE + "actions.upsert_here": _LAKE + "actions.upsert_on_driver",
     _LAKE + "build_index": _LAKE + "programs.build_index",
     _LAKE + "bundle": _LAKE + "jobs.bundle",
     _LAKE + "carrying": _LAKE + "jobs.job",

@@ -53,7 +53,7 @@ from spark_apps.actions.key_location import (
 from spark_apps.actions.late_rows import guard_of_late, is_timely, kept_in, timely_rows, with_orderings_of_rows
 from spark_apps.actions.limits import MAX_BATCH_TRIES
 from spark_apps.actions.template import Action, Attempt, StagedChanges, TableHandle
-from spark_apps.actions.upsert_here import collect_few, has_each_key_once, stage_few, takes_few_rows
+from spark_apps.actions.upsert_on_driver import collect_few, has_each_key_once, stage_few, takes_few_rows
 from spark_apps.actions.upsert_plan import (
     Given,
     PartitionTargets,
