@@ -113,7 +113,7 @@ def _compact(survey: TableSurvey) -> Iterator[Verdict]:
     if survey.statistics.source is not None:
         yield SkippedWork("foreign_rows", f"The rows are a {survey.statistics.source} source's.", "compact")
     elif policy is None:
-        yield _off("compact")
+        yield _switched_off("compact")
     else:
         then = tuple(
             name for name, index in _indexes(survey) if index.addresses == "file" and index.state == "active"
@@ -125,7 +125,7 @@ def _compact_indexes(survey: TableSurvey) -> Iterator[Verdict]:
     policy = survey.table.entry.policy.compact_indexes
     for name, index in _indexes(survey):
         if policy is None:
-            yield _off("compact_index", name)
+            yield _switched_off("compact_index", name)
         elif index.state != "active":
             yield SkippedWork("not_active", f"The index is {index.state}.", "compact_index", name)
         else:
@@ -138,9 +138,11 @@ def _fold(survey: TableSurvey, kind: str, name: str, policy: CompactPolicy, then
     if last is not None and last.version is None and last.seen >= survey.newest.get(name, -1) and tree.foldable_groups:
         return SkippedWork("nothing_last_time", f"Version {last.seen} left nothing to fold.", kind, index)
     reached = [
-        _over(tree.small_files, policy.small_files, f"{tree.small_files} small files"),
-        _over(tree.small_share if tree.foldable_groups else 0, policy.small_share, f"{tree.small_share:.0%} small"),
-        _over(tree.tombstone_ratio, policy.tombstones, f"{tree.tombstone_ratio:.0%} tombstones"),
+        _times_over(tree.small_files, policy.small_files, f"{tree.small_files} small files"),
+        _times_over(
+            tree.small_share if tree.foldable_groups else 0, policy.small_share, f"{tree.small_share:.0%} small"
+        ),
+        _times_over(tree.tombstone_ratio, policy.tombstones, f"{tree.tombstone_ratio:.0%} tombstones"),
     ]
     overdue, reason = _worst(reached)
     if not overdue or not tree.foldable_groups:
@@ -155,7 +157,7 @@ def _refreshes(survey: TableSurvey) -> Iterator[Verdict]:
     policy = survey.table.entry.policy.refresh
     for name, index in _indexes(survey):
         if policy is None:
-            yield _off("refresh", name)
+            yield _switched_off("refresh", name)
         elif index.state != "active":
             yield SkippedWork("not_active", f"The index is {index.state}.", "refresh", name)
         elif survey.statistics.source is not None:
@@ -170,9 +172,9 @@ def _refresh(survey: TableSurvey, name: str, index: IndexStatistics, policy: Ref
     lag, age = index.lag, survey.lag_ages.get(name) or 0.0
     overdue, reason = _worst(
         [
-            _over(lag.commits, policy.lag_commits, f"{lag.commits} commits behind"),
-            _over(lag.bytes, policy.lag_bytes, f"{format_bytes(lag.bytes)} behind"),
-            _over(age, policy.lag_age, f"behind for {format_seconds(age)}"),
+            _times_over(lag.commits, policy.lag_commits, f"{lag.commits} commits behind"),
+            _times_over(lag.bytes, policy.lag_bytes, f"{format_bytes(lag.bytes)} behind"),
+            _times_over(age, policy.lag_age, f"behind for {format_seconds(age)}"),
         ]
     )
     if not overdue:
@@ -211,7 +213,7 @@ def _refresh_of_source(survey: TableSurvey, name: str, index: IndexStatistics, p
     """Return the refresh of a source's index; what the source holds by now only the refresh itself finds out."""
     last = survey.done.get(work_key("refresh", name))
     age = survey.checked - last.at if last is not None else survey.built_ages.get(name) or 0.0
-    overdue, reason = _worst([_over(age, policy.every, f"last looked at the source {format_seconds(age)} ago")])
+    overdue, reason = _worst([_times_over(age, policy.every, f"last looked at the source {format_seconds(age)} ago")])
     if not overdue:
         return SkippedWork("not_due", f"It looked at the source {format_seconds(age)} ago.", "refresh", name)
     if (unasked := _may_wait(survey, name, policy, age)) is not None:
@@ -225,14 +227,14 @@ def _verify(survey: TableSurvey) -> Iterator[Verdict]:
     policy = survey.table.entry.policy.verify
     names = [name for name, index in _indexes(survey) if index.state == "active"]
     if policy is None or policy.every is None:
-        yield _off("verify")
+        yield _switched_off("verify")
     elif not names:
         yield SkippedWork("not_due", "It has no active index to compare.", "verify")
     else:
         last = survey.done.get("verify")
         age = survey.checked - last.at if last is not None else survey.age or 0.0
         when = f"{'last compared' if last else 'never compared, made'} {format_seconds(age)} ago"
-        overdue, reason = _worst([_over(age, policy.every, when)])
+        overdue, reason = _worst([_times_over(age, policy.every, when)])
         if last is not None and not last.ok:
             overdue, reason = max(overdue, 1.0), f"it did not agree {format_seconds(age)} ago"
         if not overdue:
@@ -248,12 +250,12 @@ def _verify(survey: TableSurvey) -> Iterator[Verdict]:
 def _clean(survey: TableSurvey) -> Iterator[Verdict]:
     policy = survey.table.entry.policy.clean
     if policy is None or policy.every is None:
-        yield _off("clean")
+        yield _switched_off("clean")
         return
     last = survey.done.get("clean")
     age = survey.checked - last.at if last is not None else survey.age or 0.0
     when = f"{'last cleaned' if last else 'never cleaned, made'} {format_seconds(age)} ago"
-    overdue, reason = _worst([_over(age, policy.every, when)])
+    overdue, reason = _worst([_times_over(age, policy.every, when)])
     if not overdue:
         yield SkippedWork("not_due", f"{when[0].upper()}{when[1:]}.", "clean")
         return
@@ -271,11 +273,11 @@ def _indexes(survey: TableSurvey) -> Iterator[tuple[str, IndexStatistics]]:
             yield name, index
 
 
-def _off(kind: str, index: str | None = None) -> SkippedWork:
+def _switched_off(kind: str, index: str | None = None) -> SkippedWork:
     return SkippedWork("switched_off", "The description switches it off.", kind, index)
 
 
-def _over(measured: float, limit: float | None, reason: str) -> tuple[float, str]:
+def _times_over(measured: float, limit: float | None, reason: str) -> tuple[float, str]:
     """Return how many times a limit is reached, 0 if not; with the words for it."""
     if limit is None or measured < limit or not measured:
         return 0.0, ""
@@ -370,7 +372,7 @@ class MaintenancePlan(Printed):
         rows = [(number, *_cells(one), one.work.reason) for number, one in enumerate(self.chosen, 1)]
         rows += [("-", *_cells(one), f"[{code}] {why} {one.work.reason}") for one, code, why in self.postponed]
         rows += [
-            ("-", name, _named(skip.kind or "all", skip.index), None, None, None, f"[{skip.code}] {skip.reason}")
+            ("-", name, _label(skip.kind or "all", skip.index), None, None, None, f"[{skip.code}] {skip.reason}")
             for name, skip in self.skipped
         ]
         heading = (
@@ -522,7 +524,10 @@ def _over_budget(budget: Budget, size: int, seconds: float) -> str:
 
 def _task(works: list[Candidate]) -> dict[str, Any]:
     table = works[0].survey.table
-    steps = [_step(one.work) for one in works]
+    steps: list[dict[str, Any]] = [
+        {"kind": work.kind, "index": work.index, "mode": work.mode, "bytes": work.bytes, "options": work.options}
+        for work in (one.work for one in works)
+    ]
     refreshed = {step["index"] for step in steps if step["kind"] == "refresh"}
     for one in works:
         # Folded rows are new files to these indexes: without a refresh they would cover less than before.
@@ -550,17 +555,13 @@ def _joined(tables: list[dict[str, Any]]) -> dict[str, Any]:
     return {**first, "name": f"{first['name']} and {len(more)} more", "more_tables": others}
 
 
-def _step(work: DueWork) -> dict[str, Any]:
-    return {"kind": work.kind, "index": work.index, "mode": work.mode, "bytes": work.bytes, "options": work.options}
-
-
 def _cells(one: Candidate) -> tuple[Any, ...]:
     work = one.work
     name = one.survey.table.name
-    return name, _named(work.kind, work.index), size(work.bytes), span(work.seconds), Figure(f"{one.value:.2f}")
+    return name, _label(work.kind, work.index), size(work.bytes), span(work.seconds), Figure(f"{one.value:.2f}")
 
 
-def _named(kind: str, index: str | None) -> str:
+def _label(kind: str, index: str | None) -> str:
     return kind if index is None else f"{kind} {index}"
 
 

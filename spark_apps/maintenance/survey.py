@@ -133,21 +133,21 @@ def find_tables(
             try:
                 listed_tables = [(entry.table, warehouse.locate(entry.table))]
             except LakeIndexError as error:
-                missed.append(Missed(entry.table, _reason("unreachable", error.message)))
+                missed.append(Missed(entry.table, SkippedWork("unreachable", error.message)))
                 continue
         else:
             if conn_id not in listings:
                 listings[conn_id] = _listing(warehouse, patience)
             listed = listings[conn_id]
             if isinstance(listed, LakeIndexError):
-                missed.append(Missed(entry.table, _reason("unreachable", f"The warehouse: {listed.message}")))
+                missed.append(Missed(entry.table, SkippedWork("unreachable", f"The warehouse: {listed.message}")))
                 continue
             listed_tables = [(name, place) for name, place in listed.tables if matches(entry.table, name)]
             unread = [one for one in listed.unread if may_hold(entry.table, one.name) or matches(entry.table, one.name)]
             missed += [one for one in unread if one not in missed]
             if not listed_tables and not unread:
                 reason = f"No table of {warehouse.root or 'a connection without a warehouse'} has a name like it."
-                missed.append(Missed(entry.table, _reason("no_such_table", reason)))
+                missed.append(Missed(entry.table, SkippedWork("no_such_table", reason)))
         for name, location in listed_tables:
             targets.setdefault(location, MaintainedTable(name, location, entry, conn_id, warehouse))
     return list(targets.values()), missed
@@ -178,14 +178,14 @@ def look_at(
     missed: list[Missed] = []
     for table, answer in zip(tables, answers, strict=True):
         if isinstance(answer, NotFound):
-            missed.append(Missed(table.name, _reason("no_such_table", answer.message), table.location))
+            missed.append(Missed(table.name, SkippedWork("no_such_table", answer.message), table.location))
         elif isinstance(answer, LakeIndexError):
-            missed.append(Missed(table.name, _reason("unreachable", answer.message), table.location))
+            missed.append(Missed(table.name, SkippedWork("unreachable", answer.message), table.location))
         elif answer is None or isinstance(answer, Exception):
             text = (
                 f"It did not answer within {patience:g} s." if answer is None else f"{type(answer).__name__}: {answer}"
             )
-            missed.append(Missed(table.name, _reason("unreachable", text), table.location))
+            missed.append(Missed(table.name, SkippedWork("unreachable", text), table.location))
         else:
             seen.append(answer)
     return seen, missed
@@ -258,17 +258,13 @@ def _listing(warehouse: Warehouse, patience: float) -> _Listing | LakeIndexError
         [
             Missed(
                 table.name,
-                _reason("unreachable", f"The folder cannot be looked into: {table.trouble.message}"),
+                SkippedWork("unreachable", f"The folder cannot be looked into: {table.trouble.message}"),
                 table.location,
             )
             for table in answer
             if table.trouble is not None
         ],
     )
-
-
-def _reason(code: str, text: str) -> SkippedWork:
-    return SkippedWork(code, text)
 
 
 def _each(work: Callable[[Any], Any], things: list[Any], patience: float, at_once: int) -> list[Any]:

@@ -371,7 +371,7 @@ class translate_spark_errors:
             error = error.__cause__  # a context within has translated it, and did not know of the source
         if error is None or not isinstance(error, Exception):
             return
-        text = _spark_message(error)
+        text = str(error) if isinstance(error, spark_errors()) else ""
         if NULL_MARK in text:
             name = text.split(NULL_MARK, 1)[1].lstrip().split("\n", 1)[0].split(" SQLSTATE", 1)[0].rstrip(" '\".")
             raise InvalidSchema(
@@ -410,10 +410,6 @@ class translate_spark_errors:
                 "spark.sql.ansi.enabled=false Spark gives a value (null, or a number that wrapped around) instead of "
                 "failing; only sessions with that setting use such an index.",
             ) from error
-
-
-def _spark_message(error: Exception) -> str:
-    return str(error) if isinstance(error, spark_errors()) else ""
 
 
 def list_staged(

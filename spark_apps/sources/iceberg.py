@@ -52,19 +52,23 @@ def fields_of(schema: Any, location: str) -> tuple[Field, ...]:
 
     :raises UnsupportedSource: naming a column of a type that Spark has not.
     """
-    return tuple(Field(field.name, _spark(field.field_type, field.name, location), True) for field in schema.fields)
+    return tuple(
+        Field(field.name, _spark_type(field.field_type, field.name, location), True) for field in schema.fields
+    )
 
 
-def _spark(kind: Any, name: str, location: str) -> str:
+def _spark_type(kind: Any, name: str, location: str) -> str:
     from pyiceberg import types as I
 
     if isinstance(kind, I.StructType):
-        inner = ",".join(f"{quote(f.name)}:{_spark(f.field_type, f'{name}.{f.name}', location)}" for f in kind.fields)
+        inner = ",".join(
+            f"{quote(f.name)}:{_spark_type(f.field_type, f'{name}.{f.name}', location)}" for f in kind.fields
+        )
         return f"struct<{inner}>"
     if isinstance(kind, I.ListType):
-        return f"array<{_spark(kind.element_type, name, location)}>"
+        return f"array<{_spark_type(kind.element_type, name, location)}>"
     if isinstance(kind, I.MapType):
-        return f"map<{_spark(kind.key_type, name, location)},{_spark(kind.value_type, name, location)}>"
+        return f"map<{_spark_type(kind.key_type, name, location)},{_spark_type(kind.value_type, name, location)}>"
     if isinstance(kind, I.DecimalType):
         return f"decimal({kind.precision},{kind.scale})"
     if isinstance(kind, I.FixedType):
@@ -84,10 +88,10 @@ def same_names_and_types(table: Any, schema: Any) -> str | None:
     They can if, in every schema that the table had, each column of ``schema`` went by its name and type, and nothing
     else went by that name.
     """
-    now = {field_id: (name, _type(schema, field_id)) for name, field_id in _names(schema)}
+    now = {field_id: (name, _type(schema, field_id)) for name, field_id in _field_ids(schema)}
     by_name = {name: field_id for field_id, (name, _) in now.items()}
     for other in table.schemas().values():
-        for name, field_id in _names(other):
+        for name, field_id in _field_ids(other):
             if field_id in now and now[field_id][0] != name:
                 return f"column {name!r} was renamed to {now[field_id][0]!r}"
             if field_id in now and now[field_id][1] != _type(other, field_id):
@@ -108,13 +112,13 @@ def redefined_columns(table: Any, schema: Any) -> str:
     What indexes hold of files then says nothing of these columns. Later schemas do not count, so that of a snapshot of
     the past the same is said as was then.
     """
-    now = {name: (field_id, _type(schema, field_id)) for name, field_id in _names(schema)}
+    now = {name: (field_id, _type(schema, field_id)) for name, field_id in _field_ids(schema)}
     names = {field_id: name for name, (field_id, _) in now.items()}
     names_changed: set[str] = set()
     for other in table.schemas().values():
         if other.schema_id >= schema.schema_id:
             continue
-        for name, field_id in _names(other):
+        for name, field_id in _field_ids(other):
             column = (field_id, _type(other, field_id))
             if now.get(name, column) != column:
                 names_changed.add(name)
@@ -123,7 +127,7 @@ def redefined_columns(table: Any, schema: Any) -> str:
     return "\n".join(f"{name!r}: {now[name][0]}, {now[name][1]}" for name in sorted(names_changed))
 
 
-def _names(schema: Any) -> list[tuple[str, int]]:
+def _field_ids(schema: Any) -> list[tuple[str, int]]:
     from pyiceberg.schema import index_by_name
 
     return [(name, field_id) for name, field_id in index_by_name(schema).items()]

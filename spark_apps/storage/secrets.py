@@ -305,7 +305,7 @@ def hide_address(text: str) -> str:
     """Return an address, or a text with addresses, with passwords, tokens and signatures in them as ``***``."""
     spans = [match.span(1) for pattern in (_URL, _USER) for match in pattern.finditer(text)]
     spans += [match.span(2) for match in _IN_QUERY.finditer(text) if is_secret(match[1])]
-    for start, end in reversed(_apart(spans)):
+    for start, end in reversed(_merged_spans(spans)):
         text = text[:start] + STARS + text[end:]
     return text
 
@@ -397,10 +397,10 @@ def _spans(text: str, statement: bool = False) -> list[tuple[int, int]]:
     if statement:
         spans += _assigned(_BESIDE, text)
     spans = [(start, end) for start, end in spans if not _NO_SECRETS.match(text[start:end])]
-    return _apart(spans)
+    return _merged_spans(spans)
 
 
-def _apart(spans: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
+def _merged_spans(spans: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
     """Return spans in order, those that touch as one."""
     apart: list[tuple[int, int]] = []
     for start, end in sorted(spans):
@@ -422,12 +422,12 @@ def _assigned(pattern: re.Pattern[str], text: str) -> Iterator[tuple[int, int]]:
         if value is None:
             continue
         group = next(group for group in ("quoted", "escaped", "bare") if value[group] is not None)
-        if _is_meant(named, value[group], group == "bare"):
+        if _is_assignment(named, value[group], group == "bare"):
             yield value.span(group)
             at = value.end()
 
 
-def _is_meant(named: re.Match[str], value: str, bare: bool) -> bool:
+def _is_assignment(named: re.Match[str], value: str, bare: bool) -> bool:
     """Test whether a secret's name and what follows are a setting, and no prose and no column."""
     name = named["name"]
     if named["sign"] == ":" and bare:

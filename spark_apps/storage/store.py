@@ -131,7 +131,7 @@ class Store:
         :raises StorageUnavailable: if the store does not answer.
         """
         self._check_links(key)
-        return self._call("get", key, lambda s: _all(obstore.get(s, key), f"{self.uri}/{key}", most))
+        return self._call("get", key, lambda s: _body_of(obstore.get(s, key), f"{self.uri}/{key}", most))
 
     def get_range(self, key: str, start: int, end: int) -> bytes:
         """Return bytes ``start`` to ``end`` (exclusive) of an object.
@@ -387,7 +387,7 @@ def store_options(options: Mapping[str, Any] | None) -> dict[str, Any]:
     return {key: value for key, value in (options or {}).items() if key != SOURCE_ROOTS}
 
 
-def _all(answer: Any, what: str, most: int | None) -> bytes:
+def _body_of(answer: Any, what: str, most: int | None) -> bytes:
     if most is not None and (size := answer.meta["size"]) > most:
         raise ObjectTooLarge(f"{what} has {size:,} bytes, and may have {most:,} at most. None of them were read.")
     return bytes(answer.bytes())
@@ -614,7 +614,7 @@ def write_once(store: ObjectStore, key: str, body: bytes, sleep: Callable[[float
             stored = _read_back(store, key, error, sleep)
             cause = error
         if stored == body:
-            _keep(store, key)
+            _sync_found(store, key)
         if stored is not None:
             return stored
         sleep(_BACKOFF_SECONDS * 2**tried)
@@ -624,7 +624,7 @@ def write_once(store: ObjectStore, key: str, body: bytes, sleep: Callable[[float
     )
 
 
-def _keep(store: ObjectStore, key: str) -> None:
+def _sync_found(store: ObjectStore, key: str) -> None:
     """Sync an object that is there: the error of its creation may have been that it is written and not kept."""
     try:
         store.sync([key])

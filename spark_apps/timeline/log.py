@@ -195,7 +195,7 @@ class Timeline:
         for version in range(after + 1, last + 1):
             commit = self.read(version)
             if commit is None:
-                raise self._hole(version)
+                raise self._missing_version(version)
             yield commit
 
     def at(self, version: int | None = None, as_of: str | datetime | None = None) -> State:
@@ -353,7 +353,7 @@ class Timeline:
             versions = range(start, min(start + MAX_RECENT_COMMITS, last + 1))
             for version, commit in zip(versions, self._read_many(versions), strict=True):
                 if commit is None:
-                    raise self._hole(version)
+                    raise self._missing_version(version)
                 self.advance(commit)
         self._read_on()
 
@@ -397,7 +397,7 @@ class Timeline:
             )
         raise TableNotFound(f"There is no table at {self.store.uri}.", hint="Check the location, or create the table.")
 
-    def _hole(self, version: int) -> LogDamaged:
+    def _missing_version(self, version: int) -> LogDamaged:
         return LogDamaged(
             f"Version {version} is missing from the log of {self.store.uri}, though later ones are there.",
             hint="Restore _index/timeline from a backup.",
@@ -423,7 +423,7 @@ class Timeline:
             middle = (low + high + 1) // 2
             commit = self.read(middle)
             if commit is None:
-                raise self._hole(middle)
+                raise self._missing_version(middle)
             low, high = (middle, high) if commit.instant <= instant else (low, middle - 1)
         return low
 
