@@ -156,7 +156,8 @@ class Filter:
 
     def __and__(self, other: Filter) -> Filter:
         parts = (*conjuncts(self.predicate), *conjuncts(other.predicate))
-        return Filter(And(parts), f"({self.text}) AND ({other.text})", self.sql and other.sql)
+        # A comment at the end of a text would swallow what follows it, so both together are for people.
+        return Filter(And(parts), f"({self.text}) AND ({other.text})", sql=False)
 
 
 def conjuncts(predicate: Predicate | None) -> tuple[Predicate, ...]:
