@@ -23,7 +23,7 @@ def check_installed_apps() -> None:
         return
     raise _error_class()(
         f"The folder {imported} hides the package spark_apps that is installed at {INSTALLED_APPS}.",
-        hint="Rename that folder, or take the folder it stands in off the import path (PYTHONPATH,"
+        hint="Rename that folder, or take the folder it is in off the import path (PYTHONPATH,"
         " the DAG folder, the plugins folder).",
     )
 
