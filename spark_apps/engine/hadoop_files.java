@@ -59,7 +59,7 @@ public final class HadoopFiles {
         }
     }
 
-    /** A file as `list` tells it; nothing if there is none. */
+    /** A file as `list` describes it; nothing if there is none. */
     public String head(String key) throws IOException {
         StringBuilder told = new StringBuilder();
         try {

@@ -14,7 +14,7 @@ from itertools import pairwise
 from typing import Any
 
 STARS = "***"
-SHORTEST = 4
+MIN_LENGTH = 4
 """A shorter value is not looked for in texts: it would tear holes into ordinary words."""
 
 # --- names --------------------------------------------------------------------------------------------------------
@@ -265,7 +265,7 @@ def known_secrets(*given: Any) -> list[str]:
 
     The longest comes first, so that none hides another.
     """
-    values = {value for one in given for value in secrets_in(one) if len(value) >= SHORTEST}
+    values = {value for one in given for value in secrets_in(one) if len(value) >= MIN_LENGTH}
     return sorted(values, key=len, reverse=True)
 
 
@@ -322,7 +322,7 @@ def hide_in_statement(text: str) -> str:
 
 def secrets_in_statement(text: str) -> list[str]:
     """Return the values in a SQL text that :func:`hide_in_statement` stars out, if long enough to look for."""
-    return [text[start:end] for start, end in _spans(text, statement=True) if end - start >= SHORTEST]
+    return [text[start:end] for start, end in _spans(text, statement=True) if end - start >= MIN_LENGTH]
 
 
 def hide_all(value: Any, secrets: list[str]) -> Any:

@@ -107,7 +107,7 @@ def locate(uri: str | os.PathLike[str]) -> Location:
 LOGS_OF_SOURCES = INDEXES
 """Folder beside registered sources that holds their logs."""
 
-_DEEPEST = 3
+_MAX_DEPTH = 3
 """How many folders a name may have when a warehouse is listed: catalog, database, table."""
 
 
@@ -239,5 +239,5 @@ class Warehouse:
             return
         elif root.head(f"{path}/{commit_key(0)}") is not None:
             yield WarehouseTable(".".join(parts), root.below(path).uri, root.below(path))
-        elif len(parts) < _DEEPEST:
+        elif len(parts) < _MAX_DEPTH:
             yield from self._below(root, parts)
