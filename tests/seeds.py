@@ -70,8 +70,12 @@ def run_seeds(
     if left:
         fresh = multiprocessing.get_context("spawn")
         with ProcessPoolExecutor(processes, mp_context=fresh, initializer=begin) as pool:
-            for running in as_completed([pool.submit(work, seed, until) for seed in left]):
-                progress.take(running.result())
+            try:
+                for running in as_completed([pool.submit(work, seed, until) for seed in left]):
+                    progress.take(running.result())
+            except BaseException:
+                pool.shutdown(wait=False, cancel_futures=True)
+                raise
     say(f"\n{progress.tally}")
     names = ", ".join(progress.failed) or "none"
     say(f"{len(progress.done):,} {what} agree, {len(progress.failed):,} do not: {names}")

@@ -16,7 +16,7 @@ from benchmarks.peers import Peer, PeerFailed, environment
 from tests.differential.histories import history
 from tests.differential.tally import Tally
 from tests.differential.walks import shrunk, walk
-from tests.spark.local import local_session
+from tests.spark.local import has_ended, local_session
 
 _SHRINKING = 180.0
 """Seconds at most in which a walk that fails is tried without some of its steps."""
@@ -59,7 +59,9 @@ def work(seed: int, until: float, search: str = "histories", without: Sequence[i
             walk(_spark, folder, seed, tally, without=without, peer=_peer)
         else:
             history(_spark, folder, seed, tally, long=True)
-    except Exception as error:  # noqa: BLE001 - whatever a history finds is reported, and the others go on
+    except Exception as error:
+        if has_ended(_spark):  # whatever else a history finds is reported, and the others go on
+            raise
         trace, said = "".join(traceback.format_exception(error))[-6000:], f"{error}"[:4000]
         if search == "walks" and not without:
             steps, failure = shrunk(_spark, folder, seed, time.time() + _SHRINKING, _peer)

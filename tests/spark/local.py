@@ -97,6 +97,16 @@ def local_session(
         return builder.getOrCreate()
 
 
+def has_ended(spark: SparkSession) -> bool:
+    """Tell whether a session's Spark was stopped or its JVM has ended, so that whatever is asked of it fails."""
+    from py4j.protocol import Py4JError
+
+    try:
+        return bool(spark.sparkContext._jsc.sc().isStopped())
+    except (Py4JError, OSError, AttributeError):
+        return True
+
+
 @contextlib.contextmanager
 def session_with(spark: SparkSession, settings: Mapping[str, str]) -> Iterator[None]:
     """Give the session other settings as long as the block runs, and then those of before."""
