@@ -92,7 +92,7 @@ def _predicting(report: Report, spark: SparkSession, folder: Path, scale: float)
         predicted, measured = _pricings(table, questions, given)
         for number, one in enumerate(given):
             for at, question in enumerate(questions):
-                told, found = predicted.spares(at, {number}), measured.spares(at, {number})
+                told, found = predicted.saves(at, {number}), measured.saves(at, {number})
                 if not told and not found:
                     continue
                 key = name, one["kind"]
@@ -258,20 +258,20 @@ def _choosing(report: Report, spark: SparkSession, folder: Path, scale: float) -
         chosen = frozenset(names.index(proposal.index) for proposal in advice.proposals)
         held = [table.index_status(one).bytes for one in names]
         alone = [
-            [one.a_day * measured.spares(at, {number}) for number in range(len(names))]
+            [one.a_day * measured.saves(at, {number}) for number in range(len(names))]
             for at, one in enumerate(questions.all)
         ]
         best = max(
             _sets(held, budget),
             key=lambda members: sum(max((gains[number] for number in members), default=0) for gains in alone),
         )
-        read = {key: measured.read - measured.spared(members)
+        read = {key: measured.read - measured.saved(members)
                 for key, members in {"none": (), "chosen": chosen, "best": best}.items()}  # fmt: skip
         sums.update(read)
         shown = [", ".join(sorted(names[number] for number in members)) or "none" for members in (chosen, best)]
         rows.append(
             (name, f"{len(names)}", *shown, *(f"{size / 1e6:,.1f}" for size in read.values()),
-             f"{(measured.read - predicted.spared(chosen)) / 1e6:,.1f}",
+             f"{(measured.read - predicted.saved(chosen)) / 1e6:,.1f}",
              f"{sum(held[number] for number in chosen) / budget:.0%}")
         )  # fmt: skip
         report.console.print(f"{name}: {read}, of {len(questions.all)} queries")

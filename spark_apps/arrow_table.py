@@ -377,9 +377,10 @@ class OpenTable(Printed):
         :raises StorageError: naming a file that is missing or damaged.
         """
         _library("pyspark", "advise", "asked() shows what was asked without it")
-        from spark_apps.advisor.advice import MOST_BYTES, advise
+        from spark_apps.advisor.advice import advise
+        from spark_apps.advisor.limits import MAX_BYTES
 
-        return advise(self._snapshot, self._handle.timeline, workload, budget, most_bytes or MOST_BYTES)
+        return advise(self._snapshot, self._handle.timeline, workload, budget, most_bytes or MAX_BYTES)
 
     def to_pandas(
         self,

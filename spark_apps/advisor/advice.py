@@ -14,9 +14,17 @@ from typing import Any, Literal
 from spark_apps.advisor.candidates import candidates
 from spark_apps.advisor.choice import choose
 from spark_apps.advisor.hypothetical import columns_to_sample, definition_of, trial_of
+from spark_apps.advisor.limits import (
+    MAX_BYTES,
+    MAX_SHARE_OF_TABLE,
+    MAX_SHOWN_CHARACTERS,
+    MAX_SHOWN_QUERIES,
+    MIN_BUDGET_BYTES,
+    MIN_SAVED_SHARE,
+)
 from spark_apps.advisor.pricing import Priced, Pricing
 from spark_apps.advisor.questions import Questions, questions_of, workload_of
-from spark_apps.advisor.sample import MOST_BYTES, columns_only_spark_reads, read_sample
+from spark_apps.advisor.sample import columns_only_spark_reads, read_sample
 from spark_apps.advisor.statements import create_statement, drop_statement
 from spark_apps.advisor.upkeep import Changes, changes_of, nightly_minutes
 from spark_apps.indexes.handler import IndexContext
@@ -31,17 +39,6 @@ from spark_apps.workload.asked import AskedQuery, Workload
 from spark_apps.workload.query_log import PROPERTY, log_settings, read_log
 
 logger = logging.getLogger(__name__)
-
-_LEAST_SHARE = 0.01
-"""An index that spares less than this part of what is read is not proposed, and one that is there may go."""
-
-_SHARE_OF_TABLE = 1 / 3
-"""So much of the table's bytes all indexes may hold together, where nothing else is said."""
-_LEAST_BUDGET = float(1 << 20)
-"""Of a table of a few kilobytes an index holds as much as the table, which is nothing."""
-
-_SHOWN_QUERIES = 5
-_LONGEST_SHAPE = 200
 
 Action = Literal["create", "keep", "drop"]
 
@@ -63,7 +60,7 @@ class Proposal:
 
     :param statement: to run; ``None`` where nothing is to be done. :param bytes: that the index holds, or would hold.
     :param build_seconds: that building it takes. :param minutes: that keeping it takes a day.
-    :param spared_a_day: bytes a day that queries do not read for it, beside the other indexes that are proposed.
+    :param spared_a_day: bytes a day that it saves queries, beside the other indexes that are proposed.
     :param share: which part of what all queries read without indexes that is. :param helps: those that it helps most.
     """
 
@@ -124,11 +121,11 @@ class Advice(Printed):
         return {**asdict(self), "statements": list(self.statements), "reasons": self.reasons}
 
     def view(self) -> View:
-        spared = self.read_a_day_now - self.read_a_day_then
+        saved = self.read_a_day_now - self.read_a_day_then
         facts = [
             ("asked", f"{counted(round(self.queries), 'query', 'queries')} in {self.days:.3g} days"),
             ("read a day now", size(self.read_a_day_now) if self.queries else None),
-            ("and then", f"{size(self.read_a_day_then)}, {_percent(spared, self.read_a_day_now)} less"
+            ("and then", f"{size(self.read_a_day_then)}, {_percent(saved, self.read_a_day_now)} less"
              if self.proposals else None),
             ("tried over", f"{self.sampled:,} of {counted(self.groups, 'file group')}" if self.candidates else None),
             *((f"not counted, {reason}", f"{round(count):,}") for reason, count in (self.left_out or {}).items()),
@@ -149,14 +146,14 @@ class Advice(Printed):
             "size",
             "build",
             "upkeep a day",
-            "spares a day",
+            "saves a day",
             "share",
         )
         helped = [(one.index, each.query, size(each.bytes_a_day)) for one in self.proposals for each in one.helps]
         return View(
             f"advice on {self.table}, version {self.version}",
             facts,
-            [Grid(names, rows), Grid(("index", "helps queries", "spared a day"), helped)],
+            [Grid(names, rows), Grid(("index", "helps queries", "saved a day"), helped)],
             [self.remark] if self.remark else [],
             [f"{statement};" for statement in self.statements],
         )
@@ -167,7 +164,7 @@ def advise(
     timeline: Timeline,
     workload: Workload | Iterable[AskedQuery] | None = None,
     budget: Mapping[str, Any] | None = None,
-    most_bytes: int = MOST_BYTES,
+    most_bytes: int = MAX_BYTES,
 ) -> Advice:
     """Return which indexes a table should have for what is asked of it.
 
@@ -186,7 +183,8 @@ def advise(
         snapshot.external.check(())
     limits = _limits(budget, sum(file.bytes for file in snapshot.state.files(DATA_TREE)))
     given = read_log(snapshot.store) if workload is None else workload_of(workload)
-    asked = given.of_table(snapshot.store.uri, *_other_names(snapshot))
+    source = snapshot.table.source
+    asked = given.of_table(snapshot.store.uri, *(() if source is None else (source.location,)))
     version, uri = snapshot.state.version, snapshot.store.uri
     if not asked:
         why = "Nothing is known of what is asked of the table, so nothing is proposed."
@@ -255,10 +253,10 @@ class _Advising:
             if handler is None or handler.unique_keys or not entry.active or not handler.own_storage:
                 continue
             if columns_gone(self._snapshot.table, entry.definition):
-                continue  # no query can use it, and nothing tells what it would take to keep
+                continue  # no query can use it, and what keeping it takes is not known
             context = IndexContext(self._snapshot, entry.definition, "")
             if not self._snapshot.has_spark and handler.expressions(self._snapshot.table, entry.definition):
-                continue  # only a session can tell what it spares
+                continue  # only a session computes what it saves
             build = handler.priced(context, handler.plan(context))
             held = sum(file.bytes for file in self._snapshot.state.files(entry.definition.tree))
             minutes = nightly_minutes(handler, build, self._changes, self._table_bytes)
@@ -275,54 +273,54 @@ class _Advising:
         pricing, priced = self._pricing, self._priced
         read = pricing.read
         costs = [(one.bytes, one.minutes) for one in priced]
-        chosen = choose(costs, self._limits, pricing.spared, _LEAST_SHARE * read)
+        chosen = choose(costs, self._limits, pricing.saved, MIN_SAVED_SHARE * read)
         there = frozenset(number for number, one in enumerate(priced) if one.there)
         proposals = [self._chosen(number, chosen, read) for number in sorted(chosen)]
         proposals += [self._dropped(number, chosen, read) for number in sorted(there - chosen)]
         remark = ""
         if not proposals:
-            remark = "No index would spare these queries much, so nothing is proposed."
+            remark = "No index would save these queries much, so nothing is proposed."
         elif chosen == there:
             remark = "The table has the indexes that suit these queries."
         return Advice(
             table=self._snapshot.store.uri, version=self._snapshot.state.version, queries=self._questions.queries,
             days=self._questions.days, proposals=tuple(proposals), read_a_day=read,
-            read_a_day_now=read - pricing.spared(there), read_a_day_then=read - pricing.spared(chosen),
+            read_a_day_now=read - pricing.saved(there), read_a_day_then=read - pricing.saved(chosen),
             budget=_said(self._limits), sampled=len(self._sample.groups), groups=self._sample.of,
             candidates=sum(not one.there for one in priced), left_out=self._questions.left_out, remark=remark,
         )  # fmt: skip
 
     def _helps(self, number: int, chosen: frozenset[int]) -> tuple[float, tuple[Helped, ...]]:
         groups = self._pricing.helped(number, chosen)
-        ordered = sorted(groups.items(), key=lambda item: -item[1])[:_SHOWN_QUERIES]
-        helped = tuple(Helped(self._questions.shapes[group][:_LONGEST_SHAPE], gain) for group, gain in ordered)
+        ordered = sorted(groups.items(), key=lambda item: -item[1])[:MAX_SHOWN_QUERIES]
+        helped = tuple(Helped(self._questions.shapes[group][:MAX_SHOWN_CHARACTERS], gain) for group, gain in ordered)
         return sum(groups.values()), helped
 
     def _chosen(self, number: int, chosen: frozenset[int], read: float) -> Proposal:
         one = self._priced[number]
-        spared, helped = self._helps(number, chosen)
+        saved, helped = self._helps(number, chosen)
         reason = (
-            f"spares about {size(spared)} a day, {_percent(spared, read)} of what these queries read without indexes; "
+            f"saves about {size(saved)} a day, {_percent(saved, read)} of what these queries read without indexes; "
             f"holds {'' if one.there else 'about '}{size(one.bytes)}, takes {one.minutes:.1f} minutes of upkeep a day"
         )
         if not one.there:
             reason += f" and {span(one.build_seconds)} to build"
-        return self._proposal("keep" if one.there else "create", number, reason, spared, read, helped)
+        return self._proposal("keep" if one.there else "create", number, reason, saved, read, helped)
 
     def _dropped(self, number: int, chosen: frozenset[int], read: float) -> Proposal:
         one = self._priced[number]
-        alone, beside = self._pricing.spared({number}), self._helps(number, chosen)[0]
+        alone, beside = self._pricing.saved({number}), self._helps(number, chosen)[0]
         held = f"it holds {size(one.bytes)} and takes {one.minutes:.1f} minutes of upkeep a day"
-        if alone <= _LEAST_SHARE * read:
-            reason = f"spares about {size(alone)} a day, {_percent(alone, read)} of what these queries read; {held}"
-        elif beside <= _LEAST_SHARE * read:
-            reason = f"spares about {size(beside)} a day beside the others; {held}"
+        if alone <= MIN_SAVED_SHARE * read:
+            reason = f"saves about {size(alone)} a day, {_percent(alone, read)} of what these queries read; {held}"
+        elif beside <= MIN_SAVED_SHARE * read:
+            reason = f"saves about {size(beside)} a day beside the others; {held}"
         else:
-            reason = f"spares about {size(beside)} a day beside the others, and the budget is better spent; {held}"
+            reason = f"saves about {size(beside)} a day beside the others, and the budget is better spent; {held}"
         return self._proposal("drop", number, reason, beside, read, ())
 
     def _proposal(
-        self, action: Action, number: int, reason: str, spared: float, read: float, helped: tuple[Helped, ...]
+        self, action: Action, number: int, reason: str, saved: float, read: float, helped: tuple[Helped, ...]
     ) -> Proposal:
         one, uri = self._priced[number], self._snapshot.store.uri
         definition = self._snapshot.state.index(one.name).definition if one.trial is None else one.trial.definition
@@ -333,7 +331,7 @@ class _Advising:
             statement = drop_statement(uri, one.name)
         return Proposal(
             action, one.name, one.kind, definition.columns, definition.included, reason, statement, one.bytes,
-            one.build_seconds, one.minutes, spared, spared / read if read else 0.0, helped,
+            one.build_seconds, one.minutes, saved, saved / read if read else 0.0, helped,
         )  # fmt: skip
 
 
@@ -342,7 +340,10 @@ def _limits(budget: Mapping[str, Any] | None, table_bytes: int) -> tuple[float, 
     given = {} if budget is None else budget
     if not isinstance(given, Mapping) or not set(given) <= {"bytes", "minutes"}:
         raise InvalidInput(f"The budget is {budget!r}.", hint='Give {"bytes": "5GB", "minutes": 20}, or one of them.')
-    held, minutes = given.get("bytes", max(_SHARE_OF_TABLE * table_bytes, _LEAST_BUDGET)), given.get("minutes")
+    held, minutes = (
+        given.get("bytes", max(MAX_SHARE_OF_TABLE * table_bytes, float(MIN_BUDGET_BYTES))),
+        given.get("minutes"),
+    )
     return (
         float("inf") if held is None else held if isinstance(held, float) else parse_bytes(held, "The budget's bytes"),
         float("inf") if minutes is None else parse_minutes(minutes, "The budget's minutes"),
@@ -353,11 +354,6 @@ def _said(limits: Sequence[float]) -> dict[str, float | None]:
     return {
         name: None if limit == float("inf") else limit for name, limit in zip(("bytes", "minutes"), limits, strict=True)
     }
-
-
-def _other_names(snapshot: Snapshot) -> tuple[str, ...]:
-    source = snapshot.table.source
-    return () if source is None else (source.location,)
 
 
 def _percent(part: float, whole: float) -> str:

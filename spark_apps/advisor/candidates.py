@@ -6,6 +6,7 @@ import re
 from collections.abc import Collection, Iterable, Sequence
 from typing import Any
 
+from spark_apps.advisor.limits import MAX_CANDIDATES, MAX_KEYS
 from spark_apps.advisor.questions import Question, Questions
 from spark_apps.indexes.ranges import NOTHING
 from spark_apps.indexes.registry import available, others
@@ -16,10 +17,6 @@ from spark_apps.mergetree.schema import quote
 from spark_apps.mergetree.tree import Snapshot
 from spark_apps.query.predicates import KeySet, Opaque, Predicate, columns_of, keys_for, may_match, walk
 
-MOST = 24
-"""So many candidates are priced, those that the heaviest queries ask for."""
-
-_MOST_KEYS = 10_000
 _PLAIN = re.compile(r"[^A-Za-z0-9_]+")
 _COMPARED = ("string", "date", "boolean", "timestamp", "timestamp_ntz", "decimal", "binary")
 _PLAIN_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
@@ -91,7 +88,7 @@ class _Candidates:
         for name in sorted(columns_of(predicate)):
             if name in self._partitions or name not in self._types:
                 continue
-            if isinstance(keys_for(predicate, (name,), _MOST_KEYS), KeySet):
+            if isinstance(keys_for(predicate, (name,), MAX_KEYS), KeySet):
                 equal.append(name)
             elif not may_match(predicate, {name: NOTHING}):
                 bounded.append(name)
@@ -107,7 +104,7 @@ class _Candidates:
         held = {node.implied.column for node in walk(predicate) if isinstance(node, Opaque) and node.implied}
         for one in self._questions.expressions.values():
             kinds = ["ngrams"] if one.key in held else []
-            if isinstance(keys_for(predicate, (one.key,), _MOST_KEYS), KeySet):
+            if isinstance(keys_for(predicate, (one.key,), MAX_KEYS), KeySet):
                 kinds += ["bloom", "minmax"]
             elif not may_match(predicate, {one.key: NOTHING}):
                 kinds += ["minmax"]
@@ -161,7 +158,7 @@ class _Candidates:
         ordered = sorted((-weight, key) for key, weight in self._weights.items() if key not in there)
         given: list[Given] = []
         used = set(taken)
-        for _, (kind, columns, included, layout) in ordered[:MOST]:
+        for _, (kind, columns, included, layout) in ordered[:MAX_CANDIDATES]:
             name = _name(kind, columns, used)
             used.add(name.lower())
             one: Given = {"kind": kind, "columns": list(columns), "name": name}
@@ -194,6 +191,3 @@ def _name(kind: str, columns: Sequence[str], used: Collection[str]) -> str:
     while name.lower() in used:
         name = f"{plain}_{next(numbers)}"
     return name
-
-
-__all__ = ["MOST", "Given", "candidates"]

@@ -8,10 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from itertools import combinations
 
-EXHAUSTIVE = 4
-"""All sets of up to so many are compared, where these are few enough."""
-
-_MOST_SETS = 20_000
+from spark_apps.advisor.limits import MAX_COMPARED_MEMBERS, MAX_COMPARED_SETS
 
 Set = frozenset[int]
 
@@ -21,7 +18,8 @@ def choose(
 ) -> Set:
     """Return the set that is worth most within the limits, as far as it can be found.
 
-    No other set of up to :data:`EXHAUSTIVE` is worth more, if there are fewer than some twenty to choose from.
+    No other set of up to :data:`~spark_apps.advisor.limits.MAX_COMPARED_MEMBERS` is worth more, if there are fewer than
+    some twenty to choose from.
 
     :param costs: of each, in the order of ``limits``. :param worth: of a set; asked about many.
     :param least: what each of the set has to add to the others.
@@ -44,10 +42,10 @@ def _exhaustive(
 ) -> Set:
     """Return the best set of as many as can be compared."""
     best, best_worth, tried = frozenset[int](), 0.0, 0
-    for count in range(1, min(EXHAUSTIVE, len(alone)) + 1):
+    for count in range(1, min(MAX_COMPARED_MEMBERS, len(alone)) + 1):
         sets = list(combinations(alone, count))
         tried += len(sets)
-        if tried > _MOST_SETS:
+        if tried > MAX_COMPARED_SETS:
             break
         for members in sets:
             if _fits([costs[number] for number in members], limits):

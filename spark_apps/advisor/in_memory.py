@@ -1,48 +1,57 @@
-"""The files that an index of a small table would have, made in memory of all its rows.
+"""The files that an index would have, made in memory of the rows of a sample.
 
-They are those of a build but for a few bytes: the same entries in the same order, in row groups that end about where
-Spark's do. The kind's own code then looks into them (:class:`WithFiles`), so that what a query would read of the index
-is counted and not estimated.
+Of a small table they are those of a build but for a few bytes: the same entries in the same order, in row groups that
+end about where Spark's do. The kind's own code looks into them (:class:`WithFiles`), so that what a query would read of
+the index is counted and not estimated.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from dataclasses import replace as replaced
 from itertools import pairwise
 from typing import Any, cast
 
+import xxhash
 from msgspec.structs import replace
 
+from spark_apps.advisor.limits import MAX_HASHED_KEYS, MAX_ORDERED_ROWS, PACKED_BYTES
 from spark_apps.advisor.packing import packed
-from spark_apps.advisor.sample import Sample
+from spark_apps.advisor.sample import Sample, columns_only_spark_reads, read_sample
 from spark_apps.indexes.block import compact
+from spark_apps.indexes.block.compact import CompactHandler
 from spark_apps.indexes.covering.definition import BOUNDS, LAYOUT, has_lineage, held_columns
-from spark_apps.indexes.covering.index_files import entry_tree
-from spark_apps.indexes.covering.scan import RowGroupRanges, ranges_of
-from spark_apps.indexes.handler import PARTITION, IndexContext
+from spark_apps.indexes.covering.index_files import entry_tree, holding
+from spark_apps.indexes.handler import PARTITION, IndexContext, estimated_rows
 from spark_apps.indexes.keyed.entries import GROUP_COLUMNS, EntryHandler
 from spark_apps.indexes.keyed.lookup import buckets_of_keys
 from spark_apps.indexes.lineage import CARRIER_GROUP, LINEAGE, Coverage, indexable
 from spark_apps.indexes.ranges import python_values
-from spark_apps.layout.hashing import DEFAULT_HASH, between_bounds
+from spark_apps.layout.hashing import DEFAULT_HASH, RANGES, between_bounds
 from spark_apps.layout.types import parse_type
-from spark_apps.mergetree.blocks import BLOCK, BlockFile, column_bytes
-from spark_apps.mergetree.schema import column_types
+from spark_apps.mergetree.blocks import BLOCK, column_bytes, stored_share
+from spark_apps.mergetree.schema import column_share, column_types
 from spark_apps.mergetree.tree import GROUP_ID, Snapshot, Tree
 from spark_apps.mergetree.write_on_driver import order_of
 from spark_apps.storage.arrow_keys import in_one_piece
 from spark_apps.storage.errors import UnsupportedSource
-from spark_apps.storage.parquet.files import group_rows, read_footer
+from spark_apps.storage.parquet.files import read_footer
 from spark_apps.storage.parquet.seals import seal
 from spark_apps.storage.store import ObjectStore, RangedFile
 from spark_apps.timeline.files import DataFile
-from spark_apps.timeline.model import IndexDefinition
+from spark_apps.timeline.model import DATA_TREE, IndexDefinition
 
+_STAGE = "hypothetical"
 _BOUND_VALUES = 20_000
-_MOST_KEYS = 100_000
-"""Of more different keys than these, whose hash Python has to take one by one, the buckets are not told."""
+"""Values from which the bounds of ranges are taken."""
+_ROW_GROUP_BYTES = 128 * 1024 * 1024
+"""Bytes of a row group of a covering index, as Spark writes it."""
+
+
+Columns = dict[str, tuple[int, float]]
+"""Name of a column in lower case -> its bytes in files that were made, and about those over all of the table."""
 
 
 @dataclass(frozen=True)
@@ -106,15 +115,25 @@ class Staging(WithFiles):
 # --- indexes of keys and of blocks ------------------------------------------------------------------------------------
 
 
-def entries(context: IndexContext, handler: EntryHandler, sample: Sample) -> tuple[Tree, Any] | None:
-    """Return the entries that a secondary or record index would have of the rows of a sample, as an Arrow table.
+def entries(
+    context: IndexContext, handler: EntryHandler | CompactHandler, sample: Sample
+) -> tuple[Tree, dict[str, Any]] | None:
+    """Return the entries that an index would have of the rows of a sample: its partition -> an Arrow table.
 
     ``None`` where the sample lacks a column of theirs.
     """
-    table = context.table
-    tree = handler.tree(table, context.definition)
+    if isinstance(handler, EntryHandler):
+        return _entries_by_key(context, handler, sample.live)
+    return _entries_by_block(context, sample)
+
+
+def _entries_by_key(context: IndexContext, handler: EntryHandler, live: Sample) -> tuple[Tree, dict[str, Any]] | None:
+    """Return the entries of a secondary or record index.
+
+    :param live: the rows of a sample that are left once file groups are merged.
+    """
+    table, tree = context.table, handler.tree(context.table, context.definition)
     names = [name for name in tree.columns if name not in GROUP_COLUMNS]
-    live = sample.live
     if not set(names) <= set(live.rows.column_names):
         return None
     rows = live.rows.select(names)
@@ -122,52 +141,11 @@ def entries(context: IndexContext, handler: EntryHandler, sample: Sample) -> tup
         if name in tree.columns:
             rows = rows.append_column(name, _of_blocks(live, [block.group[position] for block in live.blocks]))
     rows = rows.select(list(tree.columns))
-    return tree, rows if table.source is None else rows.group_by(list(tree.columns)).aggregate([])
+    return tree, {"": rows if table.source is None else rows.group_by(list(tree.columns)).aggregate([])}
 
 
-def entry_files(context: IndexContext, handler: EntryHandler, sample: Sample) -> FilesInMemory | None:
-    """Return the files of a secondary or record index of a small table; ``None`` where they cannot be made here."""
-    import numpy as np
-
-    told = entries(context, handler, sample)
-    if told is None:
-        return None
-    tree, rows = told
-    buckets = _buckets(tree, rows, context.definition.shards)
-    if buckets is None:
-        return None
-    rows = rows.take(order_of(tree, rows, np.zeros(len(rows), np.int64), buckets))
-    parts = _split(rows, np.sort(buckets))
-    return _files(context.snapshot, tree, {("", str(bucket)): part for bucket, part in parts.items()})
-
-
-def block_files(context: IndexContext, sample: Sample) -> FilesInMemory | None:
-    """Return the files of a compact index of a small table; ``None`` where they cannot be made here."""
-    import numpy as np
-
-    snapshot, definition = context.snapshot, context.definition
-    told = block_entries(context, sample)
-    if told is None:
-        return None
-    tree, by_partition = told
-    ordered = {}
-    for path, rows in by_partition.items():
-        zeros = np.zeros(len(rows), np.int64)
-        ordered[path, "0"] = rows.take(order_of(tree, rows, zeros, zeros))
-    made = _files(snapshot, tree, ordered)
-    covered = indexable(snapshot).values()
-    extra = Coverage.single("hypothetical", definition.columns, None, covered).to_extra()
-    of_covered = {file.lineage for file in covered}
-    blocks = sum(block.file.lineage in of_covered for block in sample.blocks)
-    carrier = _file(snapshot, tree, "", CARRIER_GROUP, 0, 0, {**extra, compact.COVERED_BLOCKS: blocks})
-    return FilesInMemory((*made.files, carrier), made.bodies)
-
-
-def block_entries(context: IndexContext, sample: Sample) -> tuple[Tree, dict[str, Any]] | None:
-    """Return the entries that a compact index would have of a sample: partition of the index -> an Arrow table.
-
-    ``None`` where the sample lacks a column of theirs.
-    """
+def _entries_by_block(context: IndexContext, sample: Sample) -> tuple[Tree, dict[str, Any]] | None:
+    """Return the entries of a compact index."""
     import numpy as np
     import pyarrow as pa
     import pyarrow.compute as pc
@@ -180,24 +158,20 @@ def block_entries(context: IndexContext, sample: Sample) -> tuple[Tree, dict[str
     left_out = {*(definition.partition_by or ())} - {*names}  # one value in all of a file
     tree = replaced(tree, fields=tuple(one for one in tree.fields if one.name not in left_out))
     covered = {file.lineage for file in indexable(snapshot).values()}
-    count: dict[int, int] = {}
-    for block in sample.blocks:
-        count[block.file.lineage] = count.get(block.file.lineage, 0) + 1
+    count = Counter(block.file.lineage for block in sample.blocks)
     paths = {partition: compact.index_partition(snapshot, definition, partition).path
              for partition in {block.group[0] for block in sample.blocks}}  # fmt: skip
     rows = sample.rows.select(names)
-    told: dict[str, tuple[Any, list[Any]]] = {
+    of_blocks: dict[str, tuple[Any, list[Any]]] = {
         LINEAGE: (pa.int64(), [block.file.lineage for block in sample.blocks]),
         BLOCK: (pa.int32(), [block.number for block in sample.blocks]),
         compact.BLOCKS: (pa.int32(), [count[block.file.lineage] for block in sample.blocks]),
         PARTITION: (pa.string(), [paths[block.group[0]] for block in sample.blocks]),
     }
-    for name, (kind, values) in told.items():
+    for name, (kind, values) in of_blocks.items():
         rows = rows.append_column(name, _of_blocks(sample, values, kind))
     known = np.repeat([block.file.lineage in covered for block in sample.blocks], _lengths(sample))
-    rows = rows.filter(pa.array(known))
-    by = [*names, *told]
-    grouped = rows.group_by(by).aggregate([([], "count_all")])
+    grouped = rows.filter(pa.array(known)).group_by([*names, *of_blocks]).aggregate([([], "count_all")])
     grouped = grouped.append_column(compact.ROWS, grouped.column("count_all"))
     found = {}
     for path in sorted(set(paths.values())):
@@ -205,6 +179,38 @@ def block_entries(context: IndexContext, sample: Sample) -> tuple[Tree, dict[str
         if len(part):
             found[path] = part
     return tree, found
+
+
+def entry_files(context: IndexContext, handler: EntryHandler | CompactHandler, sample: Sample) -> FilesInMemory | None:
+    """Return the files of an index of entries of a small table; ``None`` where they cannot be made."""
+    import numpy as np
+
+    snapshot, definition, found = context.snapshot, context.definition, entries(context, handler, sample)
+    if found is None:
+        return None
+    tree, tables = found[0], {}
+    for path, rows in found[1].items():
+        buckets = _buckets(tree, rows, definition.shards)
+        if buckets is None:
+            return None
+        ordered = rows.take(order_of(tree, rows, np.zeros(len(rows), np.int64), buckets))
+        tables.update({(path, str(bucket)): part for bucket, part in _split(ordered, np.sort(buckets)).items()})
+    made = _files(snapshot, tree, tables)
+    if isinstance(handler, EntryHandler):
+        return made
+    covered = indexable(snapshot).values()
+    of_covered = {file.lineage for file in covered}
+    blocks = sum(block.file.lineage in of_covered for block in sample.blocks)
+    return _with_carrier(snapshot, tree, made, definition.columns, {compact.COVERED_BLOCKS: blocks})
+
+
+def _with_carrier(
+    snapshot: Snapshot, tree: Tree, made: FilesInMemory, columns: Sequence[str], extra: Mapping[str, Any]
+) -> FilesInMemory:
+    """Return files with the one that says which data files they cover: all that can be."""
+    covered = Coverage.single(_STAGE, columns, None, indexable(snapshot).values()).to_extra()
+    carrier = _file(snapshot, tree, "", CARRIER_GROUP, 0, b"", {**covered, **extra})
+    return FilesInMemory((*made.files, carrier), made.bodies)
 
 
 def _of_blocks(sample: Sample, values: Sequence[Any], kind: Any = None) -> Any:
@@ -220,102 +226,151 @@ def _lengths(sample: Sample) -> list[int]:
     return [block.end - block.start for block in sample.blocks]
 
 
-def _files(snapshot: Snapshot, tree: Tree, tables: Mapping[tuple[str, str], Any]) -> FilesInMemory:
-    """Return tables, each the rows of a partition and group of an index, as its files."""
+def _files(
+    snapshot: Snapshot,
+    tree: Tree,
+    tables: Mapping[tuple[str, str], Any],
+    extra: Mapping[str, Any] | None = None,
+    row_groups: int = 1,
+) -> FilesInMemory:
+    """Return tables, each the rows of a partition and group of an index, as its files.
+
+    :param extra: what the log keeps of each file, beside the digest of its footer.
+    :param row_groups: that each file has, of a tree whose row groups have no size of their own.
+    """
     files, bodies = [], {}
     for (partition, group), rows in tables.items():
-        body = packed(snapshot, tree, rows)
-        file = _file(snapshot, tree, partition, group, len(rows), len(body))
+        body = packed(snapshot, tree, rows, row_groups)
+        file = _file(snapshot, tree, partition, group, len(rows), body, {**(extra or {}), **seal(RangedFile.of(body))})
         bodies[file.path] = body
-        files.append(replace(file, extra=seal(RangedFile.of(body))))
+        files.append(file)
     return FilesInMemory(tuple(files), bodies)
 
 
 def _file(
-    snapshot: Snapshot, tree: Tree, partition: str, group: str, rows: int, size: int, extra: Any = None
+    snapshot: Snapshot, tree: Tree, partition: str, group: str, rows: int, body: bytes, extra: dict[str, Any]
 ) -> DataFile:
-    path = f"_index/hypothetical/{tree.name}/{partition}/{group}"
-    return DataFile(tree.name, partition, group, path, "base", rows, size, snapshot.state.version, extra=extra)
+    # What is read of a file is remembered by its path, and another state of the table has other files.
+    path = f"_index/hypothetical/{tree.name}/{partition}/{group}-{xxhash.xxh3_128_hexdigest(body)}"
+    return DataFile(tree.name, partition, group, path, "base", rows, len(body), snapshot.state.version, extra=extra)
 
 
 # --- covering indexes -------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class CoveringFile:
-    """A file that a covering index would have.
+def covering_files(context: IndexContext, sample: Sample, about: int) -> tuple[IndexDefinition, FilesInMemory, Columns]:
+    """Return the files that a covering index would have, its definition with the bounds of ranges, and its columns.
 
-    :param bytes: of all of it. :param columns: a column's name in lower case -> its bytes, of all columns.
-    :param ranges: of the indexed columns in each row group.
-    """
+    Of a small table all of its rows are in them. Of a large one it is some rows, which may take more or less if another
+    writer packs them.
 
-    bucket: str
-    bytes: float
-    columns: Mapping[str, float]
-    ranges: RowGroupRanges
-
-    def read(self, names: Sequence[str]) -> float:
-        """Return the bytes that some columns take; one is read at least."""
-        total = sum(self.columns.values())
-        wanted = sum(self.columns.get(name.lower(), 0.0) for name in names) or min(self.columns.values(), default=0.0)
-        return self.bytes * wanted / total if total else 0.0
-
-
-def covering_files(context: IndexContext, sample: Sample) -> list[CoveringFile] | None:
-    """Return the files of a covering index of a small table; ``None`` where they cannot be made here.
-
-    :raises UnsupportedSource: naming what only Spark's own reader reads rightly.
+    :param about: bytes that it would hold, by the footers of the table's files; decides on row groups.
     """
     import numpy as np
 
     snapshot, definition = context.snapshot, context.definition
-    rows = entries_to_hold(context, sample, sample.with_columns(snapshot, held_columns(context.table, definition)))
-    tree = covering_tree(context, rows)
-    buckets = _buckets(tree, rows, definition.shards)
-    if buckets is None:
-        return None
-    rows = rows.take(order_of(tree, rows, np.zeros(len(rows), np.int64), buckets))
-    types = column_types(context.table.fields)
-    indexed = {name: parse_type(types[name]) for name in definition.columns}
-    files = []
-    for bucket, part in _split(rows, np.sort(buckets)).items():
-        body = packed(snapshot, tree, part)
-        metadata = read_footer(body)
-        file = _file(snapshot, tree, "", str(bucket), len(part), len(body))
-        counts = group_rows(metadata)
-        schema = metadata.schema.to_arrow_schema()
-        footer = BlockFile(file, file.path, "parquet", len(counts), counts, metadata, schema)
-        files.append(CoveringFile(str(bucket), len(body), column_bytes(metadata), ranges_of(footer, indexed)))
-    return files
-
-
-def entries_to_hold(context: IndexContext, sample: Sample, rows: Any) -> Any:
-    """Return those of a sample's rows that a covering index would hold, each with its file's lineage where it keeps it.
-
-    :param rows: the columns of them that it holds.
-    """
-    import numpy as np
-    import pyarrow as pa
-
-    if has_lineage(context.definition):
-        rows = rows.append_column(LINEAGE, _of_blocks(sample, [one.file.lineage for one in sample.blocks], pa.int64()))
-    covered = {file.lineage for file in indexable(context.snapshot).values()}
-    known = np.repeat([block.file.lineage in covered for block in sample.blocks], _lengths(sample))
-    return rows if known.all() else rows.filter(pa.array(known))
-
-
-def covering_tree(context: IndexContext, rows: Any) -> Tree:
-    """Return the tree of entries; of one by ranges with bounds that deal the rows in like numbers."""
-    snapshot, definition = context.snapshot, context.definition
+    held, shards = held_columns(context.table, definition), definition.shards
+    rows, whole = _rows_to_hold(context, sample, held)
+    rows = evenly(rows, MAX_ORDERED_ROWS)
     if definition.properties.get(LAYOUT) == "ranges":
         definition = _with_bounds(
             definition, rows, parse_type(column_types(context.table.fields)[definition.columns[0]])
         )
-    held = held_columns(context.table, definition)
-    return entry_tree(IndexContext(snapshot, definition, ""), held, context.table.fields)
+    tree = entry_tree(IndexContext(snapshot, definition, ""), held, context.table.fields)
+    buckets = _buckets(tree, rows, shards)
+    buckets = _buckets_about(tree, rows, shards) if buckets is None else buckets
+    in_table, rows = rows, rows.take(order_of(tree, rows, np.zeros(len(rows), np.int64), buckets))
+    parts = {("", str(bucket)): part for bucket, part in _split(rows, np.sort(buckets)).items()}
+    row_groups = max(1, round(about / shards / _ROW_GROUP_BYTES))
+    made = _files(snapshot, tree, parts, holding(held, [_STAGE]), row_groups)
+    made = _with_carrier(snapshot, tree, made, held, {})
+    of_table = sum(map(estimated_rows, indexable(snapshot).values()))
+    times = 1.0 if whole else max(1.0, of_table / max(len(rows), 1))
+    return definition, made, _bytes_by_column(made, in_table, times)
+
+
+def evenly(rows: Any, most: int) -> Any:
+    """Return rows, or some of them from all of the table, in their order."""
+    import numpy as np
+
+    return rows if len(rows) <= most else rows.take(np.linspace(0, len(rows) - 1, most).astype(np.int64))
+
+
+def _bytes_by_column(made: FilesInMemory, rows: Any, times: float) -> Columns:
+    """Return the bytes of each column in files over some rows, and about those over all rows.
+
+    :param rows: these, as they are in the table, by the indexed column first.
+    :param times: how many times as many rows there are.
+    """
+    first, taken = rows.column_names[0], Counter[str]()
+    for body in made.bodies.values():
+        taken.update(column_bytes(read_footer(body)))
+    # Of the column that entries are ordered by, equal values are neighbours and take hardly more than one.
+    more = _times_more_values(rows.column(first), times) if times > 1.0 else 1.0
+    return {name: (size, size * (more if name == first.lower() else times)) for name, size in taken.items()}
+
+
+def _rows_to_hold(context: IndexContext, sample: Sample, held: Sequence[str]) -> tuple[Any, bool]:
+    """Return the rows that a covering index would hold, or some, and whether these are all.
+
+    With their file's lineage, where it keeps that.
+    """
+    import numpy as np
+    import pyarrow as pa
+
+    snapshot, by_spark = context.snapshot, frozenset[str]()
+
+    def read(names: Sequence[str]) -> tuple[Sample, Any]:
+        if sample.small and (rows := sample.with_columns(snapshot, names)) is not None:
+            return sample, rows
+        some = read_sample(snapshot, names, PACKED_BYTES, merged=False)
+        return some, some.rows.select(list(names))
+
+    try:
+        some, rows = read(held)
+    except UnsupportedSource:
+        by_spark = columns_only_spark_reads(snapshot, held)
+        some, rows = read([name for name in held if name not in by_spark])
+    for name in by_spark:
+        rows = rows.append_column(name, _as_wide(snapshot, name, len(rows)))
+    rows = rows.select(list(held))
+    if has_lineage(context.definition):
+        rows = rows.append_column(LINEAGE, _of_blocks(some, [one.file.lineage for one in some.blocks], pa.int64()))
+    covered = {file.lineage for file in indexable(snapshot).values()}
+    known = np.repeat([block.file.lineage in covered for block in some.blocks], _lengths(some))
+    return rows if known.all() else rows.filter(pa.array(known)), some.small
+
+
+def _as_wide(snapshot: Snapshot, name: str, rows: int) -> Any:
+    """Return a column that takes about as many bytes as one of the table's which only Spark reads rightly."""
+    import numpy as np
+    import pyarrow as pa
+
+    files = snapshot.state.files(DATA_TREE)
+    share = stored_share(snapshot, files, [snapshot.data.stored(name)])
+    share = column_share(snapshot.data.fields, [name]) if share is None else share
+    width = max(1, round(share * sum(file.bytes for file in files) / max(sum(map(estimated_rows, files)), 1)))
+    offsets = np.arange(rows + 1, dtype=np.int32) * width
+    noise = np.random.default_rng(0).bytes(rows * width)
+    return pa.Array.from_buffers(pa.binary(), rows, [None, pa.py_buffer(offsets), pa.py_buffer(noise)])
+
+
+def _times_more_values(column: Any, times: float) -> float:
+    """Return about how many times as many different values a column has as some of its rows, by capture and recapture.
+
+    :param column: of rows from all of the table, in its order. :param times: how many times as many rows there are.
+    """
+    import pyarrow.compute as pc
+
+    half = len(column) // 2
+    one, other = (pc.unique(part) for part in (column.slice(0, half), column.slice(half)))
+    again = pc.sum(pc.is_in(one, value_set=other)).as_py() or 0
+    seen = len(one) + len(other) - again
+    return float(min(times, max(1.0, len(one) * len(other) / max(again, 1) / max(seen, 1))))
 
 
 def _with_bounds(definition: IndexDefinition, rows: Any, kind: Any) -> IndexDefinition:
+    """Return a definition with bounds that deal rows in like numbers."""
     import numpy as np
     import pyarrow as pa
 
@@ -337,24 +392,24 @@ def _buckets(tree: Tree, rows: Any, count: int) -> Any | None:
         return np.zeros(len(rows), np.int64)
     keys = rows.select(list(tree.hash_fields))
     if len(tree.hash_fields) > 1:
-        return None if len(rows) > _MOST_KEYS else buckets_of_keys(tree, keys, count)
+        return None if len(rows) > MAX_HASHED_KEYS else buckets_of_keys(tree, keys, count)
     encoded = in_one_piece(keys.column(0)).dictionary_encode(null_encoding="encode")
-    if len(encoded.dictionary) > _MOST_KEYS and tree.hash_function != DEFAULT_HASH:
+    if len(encoded.dictionary) > MAX_HASHED_KEYS and tree.hash_function != DEFAULT_HASH:
         return None
     found = buckets_of_keys(tree, pa.table([encoded.dictionary], names=list(tree.hash_fields)), count)
     return None if found is None else np.asarray(found)[encoded.indices.to_numpy(zero_copy_only=False)]
 
 
-def rows_by_bucket(tree: Tree, rows: Any, count: int) -> dict[int, Any] | None:
-    """Return bucket -> its rows, in no order; ``None`` where the buckets are not found quickly."""
+def _buckets_about(tree: Tree, rows: Any, count: int) -> Any:
+    """Return buckets of like numbers of rows: by the order of values where it decides, else any."""
     import numpy as np
-    import pyarrow as pa
+    import pyarrow.compute as pc
 
-    buckets = _buckets(tree, rows, count)
-    if buckets is None:
-        return None
-    order = np.argsort(buckets, kind="stable")
-    return _split(rows.take(pa.array(order)), buckets[order])
+    buckets = np.arange(len(rows), dtype=np.int64) % count
+    if tree.hash_function.startswith(RANGES):
+        order = pc.sort_indices(in_one_piece(rows.column(tree.key[0])), null_placement="at_start")
+        buckets[order.to_numpy()] = np.arange(len(rows), dtype=np.int64) * count // len(rows)
+    return buckets
 
 
 def _split(rows: Any, buckets: Any) -> dict[int, Any]:

@@ -1,8 +1,8 @@
-"""Rows as Spark packs them into Parquet, packed here: what they take, and where row groups end.
+"""Rows packed into Parquet by Arrow as Spark packs them: what they take, and where row groups end.
 
 Spark's writer keeps a column's dictionary only if the first page is smaller for it, and ends a row group by what is in
-memory then: pages that are packed, and values of the page that is being filled. Arrow, which packs here, is told to do
-the same, so that a file from here takes about what a build's takes.
+memory then: pages that are packed, and values of the page that is being filled. Arrow is made to do the same, so that a
+file takes about what a build's takes.
 """
 
 from __future__ import annotations
@@ -19,33 +19,40 @@ from spark_apps.storage.parquet.statistics import column_name
 
 _PAGE_ROWS = 8192
 _TRIED_ROWS = 65_536
-"""By so many rows it is found out how many make a row group."""
+"""Rows by which it is found out how many make a row group."""
 
-_FEWEST, _MOST_UNSEEN = 100, 10_000
-"""Between so few and so many rows Spark's writer looks at what is in memory."""
+_MIN_UNSEEN, _MAX_UNSEEN = 100, 10_000
+"""Rows after which Spark's writer looks at what is in memory: at least, and at most."""
 
 _MANY_ROWS = 10_000_000
 _LENGTH_BYTES = 4
-"""What the length of a text takes beside it."""
+"""Bytes of the length of a text, which is written before it."""
 
-_MOST_DIGITS = 18
+_MAX_DIGITS = 18
 """A decimal of more is written as bytes of one length, which never get a dictionary."""
 
 
-def packed(snapshot: Snapshot, tree: Tree, rows: Any) -> bytes:
+def packed(snapshot: Snapshot, tree: Tree, rows: Any, row_groups: int = 1) -> bytes:
     """Return some rows of a tree, in their order, as the file that Spark would write of them.
 
     :param rows: an Arrow table with the tree's columns, as Spark exchanges them.
+    :param row_groups: that the file has, of a tree whose row groups have no size of their own.
     """
+    import pyspark
+
     rows = _stored(tree, rows)
     options = _options(snapshot, tree, rows)
     limit = tree.row_group_bytes
-    groups = [len(rows)] if limit is None else _Memory(rows, options).rows_of_groups(len(rows), limit)
-    return _written(rows, options, groups, footer_metadata(_version(snapshot), tree, deltas=False))
+    if limit is None:
+        groups = [len(rows) * (n + 1) // row_groups - len(rows) * n // row_groups for n in range(row_groups)]
+    else:
+        groups = _Memory(rows, options).rows_of_groups(len(rows), limit)
+    version = snapshot.spark.version if snapshot.has_spark else pyspark.__version__
+    return _written(rows, options, groups, footer_metadata(version, tree, deltas=False))
 
 
 def row_group_bytes(snapshot: Snapshot, tree: Tree, rows: Any) -> int:
-    """Return the bytes of a row group, as it lies in a file, of many rows that are like some.
+    """Return the bytes in a file of a row group of many rows that are like some.
 
     :param tree: one whose row groups have a size. :param rows: one at least.
     """
@@ -64,7 +71,9 @@ def _stored(tree: Tree, rows: Any) -> Any:
 def _options(snapshot: Snapshot, tree: Tree, rows: Any) -> dict[str, Any]:
     import pyarrow as pa
 
-    codec = _setting(snapshot, "spark.sql.parquet.compression.codec", "snappy").lower() if tree.compressed else "none"
+    codec = "snappy" if tree.compressed else "none"
+    if tree.compressed and snapshot.has_spark:
+        codec = str(setting(snapshot.spark, "spark.sql.parquet.compression.codec", codec)).lower()
     plain = {tree.stored(name) for name in without_dictionary(tree)}
     repeated = [
         path
@@ -73,16 +82,6 @@ def _options(snapshot: Snapshot, tree: Tree, rows: Any) -> dict[str, Any]:
         for path in _paths(field)
     ]
     return parquet_options(codec if codec in CODECS else "snappy", repeated)
-
-
-def _setting(snapshot: Snapshot, name: str, default: str) -> str:
-    return str(setting(snapshot.spark, name, default)) if snapshot.has_spark else default
-
-
-def _version(snapshot: Snapshot) -> str:
-    import pyspark
-
-    return snapshot.spark.version if snapshot.has_spark else pyspark.__version__
 
 
 def _paths(field: Any) -> list[str]:
@@ -104,7 +103,7 @@ def _keeps_dictionary(values: Any) -> bool:
     import pyarrow as pa
 
     kind, width = values.type, _plain_bytes(values)
-    many_digits = pa.types.is_decimal(kind) and kind.precision > _MOST_DIGITS
+    many_digits = pa.types.is_decimal(kind) and kind.precision > _MAX_DIGITS
     if pa.types.is_boolean(kind) or many_digits or not len(values):
         return False
     page = values.slice(0, _page_rows(width)).drop_null()
@@ -119,13 +118,13 @@ def _keeps_dictionary(values: Any) -> bool:
 
 
 def _plain_bytes(values: Any) -> float:
-    """Return what a value takes as it stands, on average."""
+    """Return the bytes of a plain value, on average."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
     kind = values.type
     if pa.types.is_decimal(kind):
-        if kind.precision > _MOST_DIGITS:
+        if kind.precision > _MAX_DIGITS:
             return float(((10**kind.precision).bit_length() + 8) // 8)
         return 4.0 if kind.precision <= 9 else 8.0
     if pa.types.is_boolean(kind):
@@ -169,27 +168,27 @@ class _Memory:
         ]
 
     def after(self, rows: int) -> float:
-        """Return the bytes in memory after so many rows."""
+        """Return the bytes in memory after some rows."""
         return sum(size * (rows - rows % page) + width * (rows % page) for size, width, page in self._columns)
 
     def rows_of_groups(self, total: int, limit: int) -> list[int]:
-        """Return how many rows each row group gets, of so many in all.
+        """Return how many rows each row group gets, of some rows in all.
 
         The writer looks at its memory now and then: the sooner, the closer it came to the limit.
 
         :param limit: of the bytes in memory.
         """
         groups: list[int] = []
-        first, left = _FEWEST, total
+        first, left = _MIN_UNSEEN, total
         while left > 0:
             rows = first
             while rows < left:
                 held = self.after(rows)
                 if held > limit - 2 * held / rows:
                     break
-                rows = max(rows + 1, min(round((rows + limit * rows / held) / 2), rows + _MOST_UNSEEN))
+                rows = max(rows + 1, min(round((rows + limit * rows / held) / 2), rows + _MAX_UNSEEN))
             groups.append(min(rows, left))
-            first, left = min(max(_FEWEST, rows // 2), _MOST_UNSEEN), left - rows
+            first, left = min(max(_MIN_UNSEEN, rows // 2), _MAX_UNSEEN), left - rows
         return groups
 
 

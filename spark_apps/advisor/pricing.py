@@ -1,7 +1,7 @@
 """The worth of indexes to a workload: the bytes a day that its queries would not read, and what keeping them costs.
 
-Each query is planned with sets of indexes as if they were there, and without others as if they were gone. What is
-spared is what it reads without any, less what it reads with them, their own bytes counted in.
+Each query is planned with sets of indexes as if they were there, and without others as if they were gone. A set saves
+what the query reads without any index, less what it reads with the set, bytes of the indexes included.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 from spark_apps.advisor.hypothetical import Hypothetical, Trial
+from spark_apps.advisor.limits import MAX_TABLES, MIN_SAVED_SHARE
 from spark_apps.advisor.questions import Question
 from spark_apps.advisor.sample import Sample
 from spark_apps.indexes.skipping.records import RecordFile
@@ -18,9 +19,6 @@ from spark_apps.indexes.skipping.skipping import SkippingHandler
 from spark_apps.mergetree.tree import Snapshot
 from spark_apps.query.planning import ReadPlan, plan_bytes
 from spark_apps.storage.errors import StorageError
-
-_SPARES = 0.01
-"""An index that spares a query less than this part of what it reads is not counted as one that it uses."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -64,7 +62,7 @@ class Pricing:
             frozenset(
                 number
                 for number in range(len(self._priced))
-                if self._reads(at, frozenset((number,))) < (1 - _SPARES) * self._reads(at, frozenset())
+                if self._reads(at, frozenset((number,))) < (1 - MIN_SAVED_SHARE) * self._reads(at, frozenset())
             )
             for at in range(len(questions))
         ]
@@ -86,25 +84,25 @@ class Pricing:
         """Bytes a day that the workload reads without any of the indexes."""
         return sum(one.a_day * self._reads(at, frozenset()) for at, one in enumerate(self._questions))
 
-    def spared(self, chosen: Collection[int]) -> float:
+    def saved(self, chosen: Collection[int]) -> float:
         """Return the bytes a day that the workload does not read with some of the indexes, and none of the others."""
-        return sum(one.a_day * self.spares(at, chosen) for at, one in enumerate(self._questions))
+        return sum(one.a_day * self.saves(at, chosen) for at, one in enumerate(self._questions))
 
-    def spares(self, question: int, chosen: Collection[int]) -> int:
+    def saves(self, question: int, chosen: Collection[int]) -> int:
         """Return the bytes that a query does not read with some of the indexes."""
         helping = self._helps[question] & frozenset(chosen)
         return max(0, self._reads(question, frozenset()) - self._reads(question, helping)) if helping else 0
 
     def reads(self, question: int, chosen: Collection[int]) -> int:
         """Return the bytes that a query reads with some of the indexes."""
-        return self._reads(question, frozenset()) - self.spares(question, chosen)
+        return self._reads(question, frozenset()) - self.saves(question, chosen)
 
     def helped(self, number: int, chosen: Collection[int]) -> Mapping[int, float]:
-        """Return the groups of queries that an index of a set helps, with the bytes a day that it alone spares them."""
+        """Return the groups of queries that an index of a set helps, with the bytes a day that it alone saves them."""
         others = frozenset(chosen) - {number}
         groups: dict[int, float] = {}
         for at, one in enumerate(self._questions):
-            gain = self.spares(at, {*others, number}) - self.spares(at, others)
+            gain = self.saves(at, {*others, number}) - self.saves(at, others)
             if gain > 0:
                 groups[one.group] = groups.get(one.group, 0.0) + one.a_day * gain
         return groups
@@ -121,7 +119,7 @@ class Pricing:
     def _table(self, chosen: frozenset[int]) -> Hypothetical:
         """Return the table with some of the indexes and without the others."""
         if chosen not in self._tables:
-            if len(self._tables) > 500:
+            if len(self._tables) > MAX_TABLES:
                 self._tables.clear()
             gone = [one.name for number, one in enumerate(self._priced) if one.there and number not in chosen]
             trials = [one.trial for number in sorted(chosen) if (one := self._priced[number]).trial is not None]

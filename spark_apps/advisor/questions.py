@@ -6,6 +6,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
+from spark_apps.advisor.limits import MAX_EXPRESSIONS, MAX_PREDICATES, MAX_QUESTION_GROUPS
 from spark_apps.indexes.computed import types_of
 from spark_apps.indexes.expressions import Expression
 from spark_apps.mergetree.tree import Snapshot
@@ -14,13 +15,6 @@ from spark_apps.query.planning import parse_for_session
 from spark_apps.query.predicates import Filter, Predicate, columns_of, of_whole_rows
 from spark_apps.storage.errors import InvalidInput
 from spark_apps.workload.asked import AskedQuery, QueryGroup, Workload
-
-MOST_GROUPS = 200
-"""So many groups of queries are asked about, those with most bytes read; the others are counted."""
-MOST_PREDICATES = 4
-"""Of each group so many predicates, evenly from those that are known."""
-MOST_EXPRESSIONS = 50
-"""So many expressions of columns are told apart in predicates."""
 
 _DAY = 86_400.0
 
@@ -98,11 +92,11 @@ def questions_of(snapshot: Snapshot, workload: Workload) -> Questions:
         leave(reason, lines)
     questions: list[Question] = []
     shapes: list[str] = []
-    expressions = _expressions(snapshot, groups[:MOST_GROUPS]) if snapshot.has_spark else {}
+    expressions = _expressions(snapshot, groups[:MAX_QUESTION_GROUPS]) if snapshot.has_spark else {}
     types = {text: kind for text, (_, kind) in expressions.items()}
     for group in groups:
-        if len(shapes) == MOST_GROUPS:
-            leave(f"of less weight than {MOST_GROUPS} others", group.weight)
+        if len(shapes) == MAX_QUESTION_GROUPS:
+            leave(f"of less weight than {MAX_QUESTION_GROUPS} others", group.weight)
             continue
         asked = _of_group(snapshot, group, len(shapes), days, types, leave)
         if asked:
@@ -116,10 +110,10 @@ def _expressions(snapshot: Snapshot, groups: Sequence[QueryGroup]) -> dict[str, 
     """Return the expressions that predicates compare, by their texts, each with the type that Spark gives it."""
     types = snapshot.data.types
     found: dict[str, tuple[Expression, str]] = {}
-    for where in (where for group in groups for where in _evenly(group.predicates, MOST_PREDICATES)):
+    for where in (where for group in groups for where in _evenly(group.predicates, MAX_PREDICATES)):
         try:
             new = [one for one in expressions_in(where, types) if one.text not in found]
-            for one in new[: MOST_EXPRESSIONS - len(found)]:
+            for one in new[: MAX_EXPRESSIONS - len(found)]:
                 found[one.text] = one, types_of(snapshot, [one], "An index")[0].simpleString()
         except InvalidInput:
             continue  # said where the predicate is read
@@ -144,7 +138,7 @@ def _of_group(
     if shape.shape is not None and not group.predicates:
         leave("without literals", group.weight)
         return []
-    texts: list[str | None] = [None] if shape.shape is None else [*_evenly(group.predicates, MOST_PREDICATES)]
+    texts: list[str | None] = [None] if shape.shape is None else [*_evenly(group.predicates, MAX_PREDICATES)]
     wanted = table_columns if shape.columns is None else named(shape.columns)
     asked = []
     for text in texts:

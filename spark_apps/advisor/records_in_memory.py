@@ -83,7 +83,7 @@ def _units(context: IndexContext, sample: Sample, files: Sequence[DataFile]) -> 
 def _found(
     context: IndexContext, sample: Sample, part: Part, settings: Settings, units: Mapping[int, Sequence[DataFile]]
 ) -> list[Known] | None:
-    """Return what is found of a part in the files of a sample; ``None`` where it is not known here."""
+    """Return what is found of a part in the files of a sample; ``None`` where only Spark could compute it."""
     import pyarrow as pa
 
     key = part.expression.text, part.kinds, settings
@@ -94,6 +94,6 @@ def _found(
             try:
                 sample.found[key] = collect_of_rows(context.snapshot, part, settings, files, units)
             except spark_errors(pa.ArrowException) as error:
-                logger.info("What %s would tell is not known: %s", part.expression.shown, error)
+                logger.info("What is kept of %s is not known: %s", part.expression.shown, error)
     found: list[Known] | None = sample.found[key]
     return found

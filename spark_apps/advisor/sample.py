@@ -14,6 +14,16 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
+from spark_apps.advisor.limits import (
+    MAX_BYTES,
+    MAX_COUNTS,
+    MAX_GROUPS,
+    MAX_HELD_BYTES,
+    MIN_GROUPS,
+    SMALL_BYTES,
+    SMALL_GROUPS,
+    SMALL_ROWS,
+)
 from spark_apps.indexes.handler import estimated_rows
 from spark_apps.layout.types import parse_type
 from spark_apps.mergetree.blocks import access_options, read_footers, stored_share
@@ -28,30 +38,15 @@ from spark_apps.storage.errors import UnsupportedSource
 from spark_apps.timeline.files import DataFile, GroupKey
 from spark_apps.timeline.model import DATA_TREE
 
-SMALL_GROUPS = 256
-SMALL_BYTES = 64 * 1024 * 1024
-SMALL_ROWS = 1_000_000
-"""A table with no more file groups, bytes and rows is small: all of it is read."""
-
-MOST_GROUPS = 64
-MOST_BYTES = 128 * 1024 * 1024
-"""Of the files' columns that are read, about; of some file groups blocks are read where they have more."""
-
-MOST_HELD = 1024 * 1024 * 1024
-"""Of rows in memory, about: of values that take far less in the files, as long texts over and over, fewer are read."""
-
-_FEW_GROUPS = 8
-
 _SHORT = ("boolean", "date", "timestamp", "timestamp_ntz", "float", "double", "decimal")
 _THREADS = 4
-_MOST_KEPT = 2_000
 
 
 @dataclass(frozen=True)
 class Block:
     """A row group or stripe of a sampled file; of one that has none, all of it.
 
-    :param start: where its rows stand in the sample's, and ``end`` where they end.
+    :param start: position of its first row in the sample's, and ``end`` of the first behind its last.
     """
 
     group: GroupKey
@@ -64,7 +59,7 @@ class Block:
 class Sample:
     """File groups of a table, with the rows of their files.
 
-    :param rows: an Arrow table of all rows, file by file. :param blocks: where they stand in it, in their order.
+    :param rows: an Arrow table of all rows, file by file. :param blocks: their positions in it, in their order.
     :param groups: that were read. :param of: how many the table has. :param types: Spark types of the columns.
     :param seen: which part of their blocks was read, from 0 to 1; less than 1 only of large ones.
     :param live: the rows that are left of these once the files of each file group are merged; itself where none are.
@@ -113,14 +108,18 @@ class Sample:
     def with_columns(self, snapshot: Snapshot, names: Sequence[str]) -> Any:
         """Return all rows of a small table with some columns; those that were not read yet are, and kept.
 
+        ``None`` where these take more memory than may be held.
+
         :raises UnsupportedSource: naming what only Spark's own reader reads rightly.
         :raises StorageError: naming a file that is gone or damaged.
         """
         missing = [name for name in names if name not in self.rows.column_names]
         if missing:
-            more = read_sample(snapshot, missing, merged=False).rows
+            more = read_sample(snapshot, missing, merged=False)
+            if not more.small:
+                return None
             for name in missing:
-                self.rows = self.rows.append_column(name, more.column(name))
+                self.rows = self.rows.append_column(name, more.rows.column(name))
         return self.rows.select(list(names))
 
     def column(self, name: str, start: int, end: int) -> Any:
@@ -145,14 +144,14 @@ class Sample:
         if predicate not in self._counts:
             until = np.concatenate([[0], np.cumsum(self.matching(predicate))])
             bounds = np.array([(block.start, block.end) for block in self.blocks], dtype=np.int64).reshape(-1, 2)
-            if len(self._counts) >= _MOST_KEPT:
+            if len(self._counts) >= MAX_COUNTS:
                 self._counts.clear()
             self._counts[predicate] = until[bounds[:, 1]] - until[bounds[:, 0]]
         return self._counts[predicate]
 
 
 def read_sample(
-    snapshot: Snapshot, columns: Sequence[str], most_bytes: int = MOST_BYTES, *, merged: bool = True
+    snapshot: Snapshot, columns: Sequence[str], most_bytes: int = MAX_BYTES, *, merged: bool = True
 ) -> Sample:
     """Read some columns of some file groups of a table.
 
@@ -165,7 +164,7 @@ def read_sample(
     groups = snapshot.groups()
     names = tuple(name for name in snapshot.data.columns if name in columns)
     held = _held(snapshot, names)
-    small = is_small(snapshot, most_bytes) and held <= MOST_HELD
+    small = is_small(snapshot, most_bytes) and held <= MAX_HELD_BYTES
     chosen, seen = (sorted(groups), 1.0) if small else _chosen(snapshot, groups, names, most_bytes, held)
     files = [file for key in chosen for file in groups[key]]
     check_readable(snapshot, files)
@@ -205,7 +204,7 @@ def read_sample(
 
 
 def columns_only_spark_reads(snapshot: Snapshot, columns: Sequence[str]) -> frozenset[str]:
-    """Return those of some columns that are not read rightly here, by the smallest file of the table."""
+    """Return those of some columns that only Spark reads rightly, by the smallest file of the table."""
     found = set()
     smallest = min(snapshot.state.files(DATA_TREE), key=lambda file: file.bytes)
     for name in columns:
@@ -216,7 +215,7 @@ def columns_only_spark_reads(snapshot: Snapshot, columns: Sequence[str]) -> froz
     return frozenset(found)
 
 
-def is_small(snapshot: Snapshot, most_bytes: int = MOST_BYTES) -> bool:
+def is_small(snapshot: Snapshot, most_bytes: int = MAX_BYTES) -> bool:
     """Tell whether all of a table is read, so that what an index would hold of it is known and not estimated."""
     files = snapshot.state.files(DATA_TREE)
     return (
@@ -243,8 +242,8 @@ def _chosen(
     if share is None:
         share = column_share(snapshot.data.fields, names)
     total = share * sum(file.bytes for file in files)
-    most_bytes = min(most_bytes, total * MOST_HELD / max(held, 1))
-    most = max(_FEW_GROUPS, min(MOST_GROUPS, int(len(groups) * most_bytes / max(total, 1))))
+    most_bytes = min(most_bytes, total * MAX_HELD_BYTES / max(held, 1))
+    most = max(MIN_GROUPS, min(MAX_GROUPS, int(len(groups) * most_bytes / max(total, 1))))
     keys = sorted(groups)
     count = min(most, len(keys))
     chosen = [keys[(2 * number + 1) * len(keys) // (2 * count)] for number in range(count)]

@@ -5,13 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
+from spark_apps.advisor.limits import DAYS, MAX_COMMITS
 from spark_apps.indexes.handler import IndexHandler, IndexPlan
 from spark_apps.timeline.log import Timeline
 from spark_apps.timeline.model import DATA_TREE, AddFile
-
-DAYS = 14
-"""So far back commits are looked at."""
-MOST_COMMITS = 1_000
 
 # Of two cores: starting a job, and what a commit of a few rows takes longer with an index that is kept with it.
 _JOB_SECONDS = 2.0
@@ -38,7 +35,7 @@ def changes_of(timeline: Timeline, now: datetime | None = None) -> Changes:
     until = datetime.now(UTC) if now is None else now
     commits = size = 0
     oldest = until
-    for commit in timeline.commits(after=max(-1, last - MOST_COMMITS), until=last):
+    for commit in timeline.commits(after=max(-1, last - MAX_COMMITS), until=last):
         at = datetime.strptime(commit.instant[:14], "%Y%m%d%H%M%S").replace(tzinfo=UTC)
         if (until - at).days >= DAYS:
             continue

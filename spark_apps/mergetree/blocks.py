@@ -7,7 +7,7 @@ file and block by block, for Spark reads whole files only.
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cached_property, partial, reduce
@@ -35,7 +35,7 @@ from spark_apps.mergetree.schema import column
 from spark_apps.mergetree.tree import GROUP_ID, LINEAGE, Snapshot, Tree
 from spark_apps.storage.errors import StorageError
 from spark_apps.storage.parquet.files import column_chunk, column_chunks
-from spark_apps.storage.parquet.listed import OpenedFile, open_address
+from spark_apps.storage.parquet.listed import OpenedFile, ParquetFiles, open_address
 from spark_apps.storage.parquet.statistics import bounds_of, column_name, flat_columns
 from spark_apps.storage.store import HADOOP_SCHEMES, RangedFile, open_by_address
 from spark_apps.timeline.files import DataFile
@@ -293,23 +293,25 @@ def read_footers(snapshot: Snapshot, files: Sequence[DataFile], *, own: bool = F
     options = access_options(snapshot)
     forms: list[BlockFormat | None] = ["parquet" if own else block_format(snapshot, file) for file in files]
     readable_files = [(file, form) for file, form in zip(files, forms, strict=True) if form is not None]
-
-    keep = snapshot.table.source is None and not own  # index files are held against the log each time
+    index_files = ParquetFiles(snapshot.store)  # which are held against the log each time
 
     def read(file_and_format: tuple[DataFile, BlockFormat]) -> BlockFile:
         file, form = file_and_format
-        return _read(file, form, snapshot.store.spark_path(file.path), options, keep)
+        address = snapshot.store.spark_path(file.path)
+        if own:
+            return _read(file, address, lambda: index_files.open(file))
+        keep = snapshot.table.source is None
+        return _read(file, address, lambda: open_blocks(form, address, file.bytes, options, etag_of(file), keep=keep))
 
     with ThreadPoolExecutor(_THREADS) as pool:
         return list(pool.map(read, readable_files))
 
 
-def _read(file: DataFile, form: BlockFormat, address: str, options: Mapping[str, Any], keep: bool) -> BlockFile:
+def _read(file: DataFile, address: str, opened: Callable[[], OpenedFile | OpenedStripes]) -> BlockFile:
     import pyarrow as pa
 
     try:
-        opened = open_blocks(form, address, file.bytes, options, etag_of(file), keep=keep)
-        return BlockFile.of(file, address, opened)
+        return BlockFile.of(file, address, opened())
     except (pa.ArrowException, OSError) as error:
         reason = str(error).strip().split("\n")[0]
         raise StorageError(

@@ -75,7 +75,7 @@ MAX_LOG_BYTES = 20 << 30
 """Bytes of all event logs, after they are decompressed."""
 
 SMALL_LOG_BYTES, MAX_LOG_RATIO = 16 << 20, 500
-"""Of one compressed file: so many bytes, and so many for each of its own. Event logs become ten to a hundred."""
+"""Bytes that a compressed file may become in any case, and for each of its own. Event logs become ten to a hundred."""
 
 MAX_LOG_BLOCK_BYTES = 64 << 20
 """Bytes of one compressed block, packed or not."""

@@ -72,6 +72,14 @@ def _held(file: DataFile | AddFile) -> _Held:
         ) from error
 
 
+def holding(columns: Iterable[str], stages: Iterable[str]) -> dict[str, Any]:
+    """Return what the log keeps among what is extra of an entry file.
+
+    :param columns: that it has. :param stages: whose rows it can hold.
+    """
+    return {_COLUMNS: list(columns), _STAGES: sorted(stages)}
+
+
 def columns_of(file: DataFile | AddFile) -> tuple[str, ...]:
     """Return the columns of an entry file, without the lineage.
 
@@ -186,7 +194,7 @@ def stage_entries(
     return [
         replace(
             action,
-            extra={**(action.extra or {}), _COLUMNS: list(columns), _STAGES: sorted(stages[action.group])},
+            extra={**(action.extra or {}), **holding(columns, stages[action.group])},
         )
         for action in actions
     ]

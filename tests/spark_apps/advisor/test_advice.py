@@ -90,7 +90,7 @@ def test_given_another_workload_when_advised_then_the_mind_is_changed_and_what_n
 ) -> None:
     table.create_index("by_rider", "secondary", ["rider"])
     advice = table.advise(asked(table, *((where, 50) for where in CITIES)))
-    assert advice.reasons["by_rider"].startswith("spares about 0 B a day")
+    assert advice.reasons["by_rider"].startswith("saves about 0 B a day")
     [dropped] = [one for one in advice.proposals if one.action == "drop"]
     # What is dropped goes when what takes its place is there.
     assert dropped.index == "by_rider" and advice.statements[-1] == dropped.statement

@@ -107,7 +107,7 @@ def test_given_an_index_that_cannot_be_when_explained_then_it_is_refused_as_its_
 def test_given_many_file_groups_when_some_are_tried_then_the_others_are_bounded(
     table: IndexedTable, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for limit in ("MOST_GROUPS", "SMALL_GROUPS"):
+    for limit in ("MAX_GROUPS", "SMALL_GROUPS"):
         monkeypatch.setattr(f"spark_apps.advisor.sample.{limit}", 8)
     [given] = [{"kind": "secondary", "columns": ["rider"]}]
     told = table.explain("rider = 31", hypothetical=[given])
@@ -142,7 +142,7 @@ def test_given_parts_of_expressions_floats_and_row_groups_that_are_not_there_the
     told = {where: table.explain(where, ["id"], [given]) for where in predicates}
     sample = read_sample(table.snapshot, ["x", "city", "note"])
     about = trial_of(table.snapshot, definition_of(table.snapshot, given), sample).bytes
-    with pytest.raises(errors.InvalidInput, match="only Spark can tell"):
+    with pytest.raises(errors.InvalidInput, match="only Spark knows"):
         open_table(table.uri).explain("x < 90", ["id"], [given])
 
     table.create_index(**given)
@@ -182,7 +182,7 @@ def test_given_long_texts_that_take_little_in_files_then_no_more_is_read_than_me
 ) -> None:
     assert read_sample(table.snapshot, ["note"]).whole
     rows = read_sample(table.snapshot, ["note"]).rows
-    monkeypatch.setattr("spark_apps.advisor.sample.MOST_HELD", rows.nbytes // 3)
+    monkeypatch.setattr("spark_apps.advisor.sample.MAX_HELD_BYTES", rows.nbytes // 3)
     some = read_sample(table.snapshot, ["note"])
     assert not some.small and some.rows.nbytes < rows.nbytes / 2
     told = table.explain("rider = 31", hypothetical=[{"kind": "covering", "columns": ["rider"], "included": ["note"]}])

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from spark_apps.advisor.hypothetical import _times_more_values
+from spark_apps.advisor.in_memory import _times_more_values
 from spark_apps.advisor.packing import packed, row_group_bytes
 from spark_apps.engine.no_session import NO_SPARK
 from spark_apps.mergetree.tree import Snapshot, Tree

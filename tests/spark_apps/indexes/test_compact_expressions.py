@@ -94,7 +94,7 @@ def test_given_files_of_a_source_then_those_with_the_value_are_found_by_the_expr
         agree(table)
         with pytest.raises(errors.InvalidInput, match="by Spark alone"):
             verify_entries(table.snapshot, "by_city")
-        with pytest.raises(errors.InvalidInput, match="cannot be told before"):
+        with pytest.raises(errors.InvalidInput, match="is not known before it is built"):
             definition_of(table.snapshot, {"kind": "compact", "columns": ["lower(city)"]})
         found = open_table(raw).read("city = 'SFO'", ["id"]).column("id").to_pylist()
         assert sorted(found) == [*range(10), *range(70, 80)]
