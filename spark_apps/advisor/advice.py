@@ -194,12 +194,14 @@ def advise(
                 " Its query log is empty so far." if share else f" It keeps no query log: set its property {PROPERTY!r}"
                 " to 'on' or 'sampled', and ask again when queries were asked, or give queries."
             )  # fmt: skip
-        return Advice(uri, version, 0, 0, (), budget=_said(limits), remark=why)
+        return Advice(uri, version, 0, 0, (), budget=_budget_of(limits), remark=why)
     questions = questions_of(snapshot, asked)
     if not questions.all:
         why = "Of none of the queries it is known what they ask, so nothing is proposed."
-        return Advice(uri, version, asked.weight, questions.days, (), budget=_said(limits), left_out=questions.left_out,
-                      remark=why)  # fmt: skip
+        return Advice(
+            uri, version, asked.weight, questions.days, (), budget=_budget_of(limits), left_out=questions.left_out,
+            remark=why,
+        )  # fmt: skip
     return _Advising(snapshot, changes_of(timeline), questions, limits, most_bytes).advice()
 
 
@@ -286,7 +288,7 @@ class _Advising:
             table=self._snapshot.store.uri, version=self._snapshot.state.version, queries=self._questions.queries,
             days=self._questions.days, proposals=tuple(proposals), read_a_day=read,
             read_a_day_now=read - pricing.saved(there), read_a_day_then=read - pricing.saved(chosen),
-            budget=_said(self._limits), sampled=len(self._sample.groups), groups=self._sample.of,
+            budget=_budget_of(self._limits), sampled=len(self._sample.groups), groups=self._sample.of,
             candidates=sum(not one.there for one in priced), left_out=self._questions.left_out, remark=remark,
         )  # fmt: skip
 
@@ -350,7 +352,7 @@ def _limits(budget: Mapping[str, Any] | None, table_bytes: int) -> tuple[float, 
     )
 
 
-def _said(limits: Sequence[float]) -> dict[str, float | None]:
+def _budget_of(limits: Sequence[float]) -> dict[str, float | None]:
     return {
         name: None if limit == float("inf") else limit for name, limit in zip(("bytes", "minutes"), limits, strict=True)
     }

@@ -148,7 +148,7 @@ def _in_order(path: Path) -> tuple[str, int, str]:
     return str(path.parent), int(rolled[1]) if rolled else 0, path.name
 
 
-class _Spent(Exception):
+class _BeyondLimit(Exception):
     """More was read than may be."""
 
 
@@ -171,7 +171,7 @@ class _Reader:
             for piece in source:
                 budget, most = budget - len(piece), most - len(piece)
                 if most < 0:
-                    raise _Spent
+                    raise _BeyondLimit
                 yield piece
 
         try:
@@ -187,7 +187,7 @@ class _Reader:
                         refuse("an event that is too long")
                     else:
                         self._take(line)
-        except _Spent:
+        except _BeyondLimit:
             refuse("events beyond what is read")
         except (OSError, ValueError, EOFError, struct.error):  # pyarrow's errors of damaged streams are among them
             refuse("the rest of a log that is cut off or damaged")
@@ -531,7 +531,7 @@ _MOMENT = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}[ T][0-9]{2}:[0-9]{2}(?::[0-9]{
 _NUMBER = re.compile(r"-?[0-9]+(?:\.[0-9]+)?(?:E-?[0-9]{1,3})?")
 
 
-class _Unclear(Exception):
+class _Ambiguous(Exception):
     """A filter that could mean two things."""
 
 
@@ -544,7 +544,7 @@ def _pushed(text: str, columns: Mapping[str, str]) -> tuple[list[str], bool]:
             continue
         try:
             conditions.append(_sql(part.removeprefix("*"), columns, 0))
-        except _Unclear:
+        except _Ambiguous:
             whole = False
     return conditions, whole
 
@@ -552,7 +552,7 @@ def _pushed(text: str, columns: Mapping[str, str]) -> tuple[list[str], bool]:
 def _sql(text: str, columns: Mapping[str, str], depth: int) -> str:
     name, bracket, inner = text.partition("(")
     if not bracket or not inner.endswith(")") or depth > 50:
-        raise _Unclear
+        raise _Ambiguous
     inner = inner[:-1]
     if name in ("And", "Or"):
         splits = [found.start() for found in _INNER.finditer(inner)]
@@ -561,36 +561,36 @@ def _sql(text: str, columns: Mapping[str, str], depth: int) -> str:
             if left.count("(") == left.count(")"):
                 parts = (_sql(left, columns, depth + 1), _sql(inner[at + 1 :], columns, depth + 1))
                 return f"({parts[0]} {name.upper()} {parts[1]})"
-        raise _Unclear
+        raise _Ambiguous
     if name == "Not":
         return f"NOT ({_sql(inner, columns, depth + 1)})"
     if name in ("IsNull", "IsNotNull"):
         return f"{_quoted(inner, columns)} IS {'NOT ' if name == 'IsNotNull' else ''}NULL"
     column, comma, value = inner.partition(",")
     if not comma:
-        raise _Unclear
+        raise _Ambiguous
     if name == "In":
         if not value.startswith(" [") or not value.endswith("]"):
-            raise _Unclear
+            raise _Ambiguous
         return _in_list(column, value[2:-1], columns)
     if name in _TEXTS:
         return f"{_TEXTS[name]}({_quoted(column, columns)}, {_literal(value, 'string')})"
     if name not in _FORMS:
-        raise _Unclear
+        raise _Ambiguous
     return f"{_quoted(column, columns)} {_FORMS[name]} {_literal(value, columns.get(column, ''))}"
 
 
 def _in_list(column: str, values: str, columns: Mapping[str, str]) -> str:
     kind = columns.get(column, "")
     if kind in ("", "string") and ", " in values:
-        raise _Unclear  # a comma of a text, perhaps
+        raise _Ambiguous  # a comma of a text, perhaps
     literals = [_literal(value, kind) for value in values.split(",")]
     return f"{_quoted(column, columns)} IN ({', '.join(literals)})"
 
 
 def _quoted(column: str, columns: Mapping[str, str]) -> str:
     if column not in columns:
-        raise _Unclear
+        raise _Ambiguous
     return column if re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", column) else f"`{column.replace('`', '``')}`"
 
 
@@ -599,7 +599,7 @@ def _literal(text: str, kind: str) -> str:
     base = kind.partition("(")[0]
     if base in ("string", "varchar") or (not base and not _NUMBER.fullmatch(text)):
         if "'" in text or "\\" in text or text in ("null", "true", "false"):
-            raise _Unclear
+            raise _Ambiguous
         return f"'{text}'"
     if base == "date" and _DATE.fullmatch(text):
         return f"DATE'{text}'"
@@ -611,7 +611,7 @@ def _literal(text: str, kind: str) -> str:
         return text
     if base in ("float", "double") and _NUMBER.fullmatch(text):
         return f"{text}D"
-    raise _Unclear
+    raise _Ambiguous
 
 
 _COMPARISON = re.compile(r"\((.{1,2000}?) (=|<=>|<=|>=|<|>) (.*)\)\Z", re.DOTALL)
@@ -633,7 +633,7 @@ def _compared(text: str, columns: Mapping[str, str]) -> tuple[list[str], bool]:
             continue
         try:
             conditions.append(_comparison(part, columns))
-        except _Unclear:
+        except _Ambiguous:
             # Of plain columns it was pushed; otherwise it is a filter of partitions, or not understood.
             whole = whole and not _FUNCTION.search(part)
     return conditions, whole
@@ -646,7 +646,7 @@ def _comparison(text: str, columns: Mapping[str, str]) -> str:
     if listed:
         return _in_list(_COLUMN.sub(r"\1", listed[1]), listed[2], columns)
     if compared is None or _COLUMN.search(compared[3]) or " AND " in text or " OR " in text:
-        raise _Unclear
+        raise _Ambiguous
     left = _plain(compared[1], columns)
     return f"{left} {compared[2]} {_literal(compared[3], columns.get(left, ''))}"
 
@@ -656,9 +656,9 @@ def _plain(text: str, columns: Mapping[str, str]) -> str:
     plain = _COLUMN.sub(r"\1", text)
     named = [name for name, _ in _COLUMN.findall(text)]
     if not named or any(name not in columns for name in named) or plain.count("(") != plain.count(")"):
-        raise _Unclear
+        raise _Ambiguous
     if plain in columns:
         return _quoted(plain, columns)
     if not re.fullmatch(r"[a-z_]+\([A-Za-z0-9_, ()]*\)", plain):
-        raise _Unclear
+        raise _Ambiguous
     return plain

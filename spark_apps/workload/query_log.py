@@ -62,10 +62,10 @@ LINGER_SECONDS = 1.0
 INTERVAL_SECONDS = 30.0
 """Time between two writings of an object, at least."""
 _ROLLED_SECONDS = 3600.0
-_AGAIN_SECONDS = 600.0
+_RETRY_SECONDS = 600.0
 """Time after a failure for which nothing is written to the table's log."""
-_FAREWELL_SECONDS = 5.0
-_AT_ONCE = 8
+_FLUSH_SECONDS = 5.0
+_THREADS = 8
 
 _KEY = re.compile(r"_index/queries/([0-9]{8}T[0-9]{6})-[0-9a-f]{16}\.jsonl")
 _TIME = "%Y%m%dT%H%M%S"
@@ -152,7 +152,7 @@ class _TableLog:
     written: list[bytes] = field(default_factory=list)
     written_bytes: int = 0
     last_put: float = float("-inf")
-    silent_until: float = float("-inf")
+    paused_until: float = float("-inf")
     warned: bool = False
 
 
@@ -188,17 +188,17 @@ class QueryLog:
             if log.waiting_bytes + len(line) > MAX_WAITING_BYTES:
                 return
             if not log.waiting:
-                log.due = max(time.monotonic() + self._linger, log.last_put + self._interval, log.silent_until)
+                log.due = max(time.monotonic() + self._linger, log.last_put + self._interval, log.paused_until)
             log.waiting.append(line)
             log.waiting_bytes += len(line) + 1
             if self._thread is None:
                 self._thread = threading.Thread(target=self._write, name="lakeindex-query-log", daemon=True)
                 self._thread.start()
                 # Not before: a task of Airflow's runs in a fork, which forgets what was registered until then.
-                atexit.register(self._farewell)
+                atexit.register(self._flush_at_exit)
             self._changed.notify_all()
 
-    def flush(self, seconds: float = _FAREWELL_SECONDS) -> None:
+    def flush(self, seconds: float = _FLUSH_SECONDS) -> None:
         """Write all lines that wait now, and return when they are written, or after some seconds."""
         until = time.monotonic() + seconds
         with self._changed:
@@ -210,13 +210,13 @@ class QueryLog:
                 self._changed.wait(left)
             self._flushing -= 1
 
-    def _farewell(self) -> None:
+    def _flush_at_exit(self) -> None:
         with suppress(Exception):  # at the end of a process nobody reads the error
             self.flush()
 
     def _pending(self) -> bool:
         now = time.monotonic()
-        return any(log.waiting and log.silent_until <= now for log in self._logs.values())
+        return any(log.waiting and log.paused_until <= now for log in self._logs.values())
 
     def _write(self) -> None:
         """Write lines as they become due; runs in a thread as long as the process does."""
@@ -230,7 +230,7 @@ class QueryLog:
                 del log.waiting[: len(lines)]
                 log.waiting_bytes = sum(map(len, log.waiting)) + len(log.waiting)
                 if log.waiting:
-                    log.due = max(time.monotonic() + self._linger, log.last_put + self._interval, log.silent_until)
+                    log.due = max(time.monotonic() + self._linger, log.last_put + self._interval, log.paused_until)
                 self._changed.notify_all()
 
     def _next(self) -> _TableLog | None:
@@ -238,13 +238,13 @@ class QueryLog:
         now = time.monotonic()
         for log in self._logs.values():
             now_or_full = log.due <= now or self._flushing or log.waiting_bytes > MAX_OBJECT_BYTES // 2
-            if log.waiting and log.silent_until <= now and now_or_full:
+            if log.waiting and log.paused_until <= now and now_or_full:
                 return log
         return None
 
     def _sleep(self) -> float | None:
         """Return for how long no log is due, ``None`` if none is at all."""
-        dues = [max(log.due, log.silent_until) for log in self._logs.values() if log.waiting]
+        dues = [max(log.due, log.paused_until) for log in self._logs.values() if log.waiting]
         return max(0.01, min(dues) - time.monotonic()) if dues else None
 
     def _put(self, log: _TableLog, lines: list[bytes]) -> None:
@@ -262,7 +262,7 @@ class QueryLog:
             log.store.put(log.key, b"\n".join(log.written) + b"\n")
             log.last_put = time.monotonic()
         except Exception as error:  # noqa: BLE001 - whatever it is, it must not end the thread, nor hurt a query
-            log.key, log.silent_until = "", time.monotonic() + _AGAIN_SECONDS
+            log.key, log.paused_until = "", time.monotonic() + _RETRY_SECONDS
             if not log.warned:
                 log.warned = True
                 logger.warning(
@@ -360,9 +360,9 @@ def read_log(
         except LakeIndexError:  # it went meanwhile, is too large, or leads elsewhere
             return None
 
-    with ThreadPoolExecutor(_AT_ONCE) as pool:
-        for start in range(0, len(chosen), _AT_ONCE):
-            for found in pool.map(body, chosen[start : start + _AT_ONCE]):
+    with ThreadPoolExecutor(_THREADS) as pool:
+        for start in range(0, len(chosen), _THREADS):
+            for found in pool.map(body, chosen[start : start + _THREADS]):
                 if found is None:
                     asked.refuse("an object that cannot be read")
                 else:

@@ -98,8 +98,8 @@ def test_given_a_store_that_fails_when_written_then_one_warning_tells_and_it_is_
         log.flush()
     assert [record.levelno for record in caplog.records] == [logging.WARNING]
     assert "queries go on without it" in caplog.text and "full" in caplog.text
-    monkeypatch.setattr(query_log, "_AGAIN_SECONDS", 0.0)
-    log._logs[failing.uri].silent_until = 0.0
+    monkeypatch.setattr(query_log, "_RETRY_SECONDS", 0.0)
+    log._logs[failing.uri].paused_until = 0.0
     log.add(Store(tmp_path), ON, line(7))
     log.flush()
     assert read_log(Store(tmp_path)).lines >= 1
