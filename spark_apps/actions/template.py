@@ -465,7 +465,7 @@ class HeartbeatThread:
     """Shows signs of life of an attempt from a thread of its own, as long as the ``with`` block runs.
 
     :param renew_seconds: keeps the attempt's stop-write window open: once a third of it has passed, the deadline is
-        moved to so long from then.
+        moved to this number of seconds from then.
     :param shared: other jobs work on the attempt too.
     """
 

@@ -72,7 +72,7 @@ class VerificationReport(Printed):
 
     :param rows: rows compared: those of the file groups (or files) that the index covers.
     :param entries: live entries, wherever they point.
-    :param stale: entries that no row bears out and that need not be gone yet.
+    :param stale: entries without a row that need not be gone yet.
     :param uncovered: file groups that the index does not cover, which were not compared.
     :param wrong_values: entries of rows that are there with other values, for kinds that hold values.
     :param wrong_shard: entries and tombstones that are where no lookup of their values reads.
@@ -264,7 +264,7 @@ class IndexPlan(Printed):
 
     :param files: data files that it would read, with all their ``bytes``.
     :param estimated_bytes: that it would write, and ``estimated_seconds`` that it would take; ``estimate`` says from
-        what. The receipt of the build has both with the truth beside them.
+        what. The receipt of the build has the real figures beside both.
     """
 
     index: str
@@ -308,7 +308,7 @@ class Extremes:
 class CannotPrune:
     """The answer of an index that knows nothing on this predicate; the rows must be scanned.
 
-    Never to be taken for an empty answer. ``code`` is a word for ``explain``.
+    It is not an empty answer. ``code`` is the reason's code in ``explain``.
     """
 
     reason: str
@@ -515,7 +515,7 @@ class IndexHandler(ABC):
         return (*definition.columns, *definition.included)
 
     def asked_by(self, table: TableDefinition, definition: IndexDefinition) -> tuple[str, ...]:
-        """Return the table's columns of whose values a predicate must speak for the index to be of use."""
+        """Return the table's columns that a predicate must compare for the index to be of use."""
         return definition.columns or table.record_key
 
     def expressions(self, table: TableDefinition, definition: IndexDefinition) -> Mapping[str, str]:
@@ -628,7 +628,7 @@ class IndexHandler(ABC):
     def extremes(self, context: IndexContext, column: str) -> Mapping[int, Extremes]:
         """Return lineage of a data file -> the lowest and highest value of a column of the table in it.
 
-        Files of which the index does not know them are left out. They are those of the rows in the file itself,
+        A file whose values the index does not know is left out. The values are those of the rows in the file itself,
         whatever later deltas replace or remove.
 
         :raises StorageError: if a file of the index is missing or damaged.

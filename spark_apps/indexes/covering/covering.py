@@ -93,7 +93,7 @@ _COUNTED_FORMATS = ("parquet", "orc")
 
 
 def _with_bounds(context: IndexContext, definition: IndexDefinition, files: Sequence[DataFile]) -> IndexDefinition:
-    """Return a definition with bounds that deal rows of some files in like numbers, where entries are laid by ranges.
+    """Return a definition with bounds by which each range gets about as many rows, where the layout is by ranges.
 
     For entries that are all written anew. Reads one column.
     """

@@ -213,7 +213,7 @@ class RecordHandler(EntryHandler):
         existing = [file for file in snapshot.state.files(tree.name) if file.group in shards]
         all_entries = keys
         if existing:
-            # New keys above all existing ones, as of keys in order of time: Spark skips the files by their statistics.
+            # Where new keys are above all others, as in order of time, Spark skips the files by their statistics.
             lowest, highest = keys.agg(F.min(column(tree.key[0])), F.max(column(tree.key[0]))).collect()[0]
             others = read_files(snapshot, tree, existing, [*tree.key, PARTITION])
             others = others.where(column(tree.key[0]).between(F.lit(lowest), F.lit(highest)))

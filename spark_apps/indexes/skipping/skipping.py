@@ -2,8 +2,8 @@
 
 Of each data file, base and delta alike, it keeps what its rows hold of some columns and expressions: the lowest and
 the highest value, the values themselves where they are few, a Bloom filter of them, one of the runs of bytes in texts,
-how many are null. That is computed from the file alone and stays right as long as there is the file, whatever is
-written over it; what a delta holds can only add rows to its group, so a group is left out if no file in it can match.
+how many are null. That is computed from the file alone and stays right as long as the file exists, whatever deltas
+follow it; what a delta holds can only add rows to its group, so a group is left out if no file in it can match.
 Files that the index does not know are read. If it says so in a property, it keeps the same of the row groups of Parquet
 files: a file is left out if none of them can match, and of the others those that can are read where that is possible.
 
@@ -357,7 +357,7 @@ def _staged(context: IndexContext, known: Sequence[Known], files: Iterable[DataF
 
 
 def _differing(parts: Collection[Part], stored: Known, expected: Known) -> list[Difference]:
-    """Return what a record, and those of row groups, say otherwise than the rows of their file."""
+    """Return the differences between a record, with those of row groups, and the rows of their file."""
     found = _disagreements(parts, stored, expected)
     if stored.row_groups and expected.row_groups:  # where they are kept
         if len(stored.row_groups) != len(expected.row_groups):
@@ -372,7 +372,7 @@ def _differing(parts: Collection[Part], stored: Known, expected: Known) -> list[
 
 
 def _disagreements(parts: Collection[Part], stored: Known, expected: Known) -> list[tuple[str, str, str]]:
-    """Return of what a record speaks otherwise than the rows, what it says, and what these do."""
+    """Return each summary in which a record differs from the rows, with what it says and what they do."""
     found = []
     if stored.rows != expected.rows:
         found.append(("rows", f"{stored.rows:,}", f"{expected.rows:,}"))
