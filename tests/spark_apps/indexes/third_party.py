@@ -20,7 +20,7 @@ from spark_apps.timeline.model import AddFile
 
 
 class ZoneHandler(FileKind):
-    """Rules out files whose values all lie outside of what a predicate asks for."""
+    """Rules out files that have no value of those that a predicate asks for."""
 
     kind: ClassVar[str] = "zone"
 
