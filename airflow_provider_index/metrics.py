@@ -49,7 +49,7 @@ METRICS: dict[str, tuple[str, str, str]] = {
         "table, index",
         "queries a day that asked for an index, when maintenance was last planned",
     ),
-    "index_bytes_spared": ("gauge", "table, index", "bytes a day that it spared them"),
+    "index_bytes_spared": ("gauge", "table, index", "bytes a day that it saved them"),
     "task_duration": (
         "timing",
         "operator, table",

@@ -160,8 +160,8 @@ class ChangeRows(Upsert):
             unproven += of_them
         if changes.matched_once:
             old = [column(OLD + name).alias(name) for name in tree.identity]
-            # A row that is inserted had no values before; neither null nor none is a key.
-            matched = rows.where(F.coalesce(F.col(ACTION), F.lit("")) != "insert").select(*old)
+            # A row of the source without a match, inserted or not, has no values of the table: no key there is null.
+            matched = rows.where(column(OLD + tree.key[0]).isNotNull()).select(*old)
             if repeated := _repeated(matched, tree.identity):
                 raise InvalidInput(
                     f"Several rows of the source match one row of the table, such as {repeated}.",

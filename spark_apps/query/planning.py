@@ -19,7 +19,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from spark_apps.engine.spark_utils import cores, is_built_in, setting
-from spark_apps.indexes.computed import indexed_by
+from spark_apps.indexes.computed import indexed_by, is_computed, shown_key
 from spark_apps.indexes.handler import (
     Buckets,
     CannotPrune,
@@ -73,6 +73,7 @@ from spark_apps.query.predicates import (
     may_match,
     of_whole_rows,
     said_of,
+    walk,
 )
 from spark_apps.storage.errors import InvalidInput, LakeIndexError, LogDamaged, StorageError
 from spark_apps.storage.printing import Grid, Printed, View, counted
@@ -607,11 +608,24 @@ def _damaged_records(snapshot: Snapshot, predicate: Predicate | None, columns: S
         return NotUsed("damaged_records", f"what {corrupt!r} holds depends on the columns that a query reads")
     if not keeps_damaged_records(source):
         return None
-    partitions = set(snapshot.data.partition_by)
-    nulls = {name: None for name in snapshot.data.columns if name not in partitions}
-    if predicate is not None and not may_match(predicate, nulls):
+    if predicate is not None and not may_match(predicate, _of_damaged(snapshot, predicate)):
         return None
     return NotUsed("damaged_records", "of damaged JSON lines Spark's parser drops some where nulls are asked for")
+
+
+def _of_damaged(snapshot: Snapshot, predicate: Predicate) -> dict[str, None]:
+    """Return the columns and expressions of a predicate that are null in the row of a damaged record."""
+    parsed = set(snapshot.data.columns) - set(snapshot.data.partition_by)
+    nulls = dict.fromkeys(parsed)
+    said_of_expressions = (node.same for node in walk(predicate) if isinstance(node, Opaque) and node.same is not None)
+    for name in {name for same in said_of_expressions for name in columns_of(same) if is_computed(name)}:
+        from spark_apps.indexes.expressions import columns_named, functions_in  # its library is slow to import
+
+        text = shown_key(name)
+        # All others of the functions that an index can hold are null where one of their arguments is.
+        if "coalesce" not in functions_in(text) and not parsed.isdisjoint(columns_named(text)):
+            nulls[name] = None
+    return nulls
 
 
 def _columns_to_read(draft: _Draft, names: Sequence[str]) -> list[str]:

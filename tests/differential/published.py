@@ -63,9 +63,11 @@ class Asked:
 
     @property
     def for_peers(self) -> dict[str, Any]:
-        text = self.value.isoformat() if self.type in ("date", "timestamp") else str(self.value)
+        text = None
+        if self.value is not None:
+            text = self.value.isoformat() if self.type in ("date", "timestamp") else str(self.value)
         return {"name": self.name, "type": self.type, "operator": self.operator, "duck": self.predicate.duck,
-                "text": None if self.value is None else text}  # fmt: skip
+                "text": text}  # fmt: skip
 
 
 def draw_asked(rng: random.Random, types: Mapping[str, str], rows: Sequence[Mapping[str, Any]]) -> Asked | None:

@@ -143,6 +143,22 @@ def test_given_a_merge_of_ten_keys_then_a_writer_of_their_bucket_stops_it_and_on
     assert {row["id"] for row in rows_of(desk, "lake.t")} == {*(row["id"] for row in ROWS), of_this, of_other, *ten}
 
 
+@pytest.mark.by_turn(1)
+def test_given_rows_without_a_match_that_no_clause_inserts_then_they_are_not_taken_for_matches_of_one_row(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    desk = Desk(spark, tmp_path / "wh")
+    desk(filled(SHAPES[0], "lake.t"))
+    before = rows_of(desk, "lake.t")
+
+    desk(
+        "MERGE INTO lake.t t USING (VALUES (901L, 'a', 9, true), (902L, 'a', 9, true)) AS s(id, p, v, gone) "
+        "ON t.id >= s.id AND t.id <= s.id WHEN MATCHED THEN UPDATE SET * WHEN NOT MATCHED AND s.id = 0 THEN INSERT *"
+    )
+
+    assert rows_of(desk, "lake.t") == before
+
+
 @pytest.mark.by_turn(4)
 @pytest.mark.parametrize(("bucket", "partition"), [(0, "b"), (1, "b"), (0, "new"), (1, "new")])
 def test_given_a_merge_that_matches_keys_in_any_partition_then_their_bucket_is_read_in_all_of_them(
