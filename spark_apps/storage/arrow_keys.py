@@ -120,7 +120,10 @@ def in_one_piece(values: Any) -> Any:
 
 
 def _plain(values: Any) -> Any:
-    """Return values in one piece, of a type that Arrow numbers (which is no dictionary), -0.0 as 0.0."""
+    """Return values in one piece, of a type that Arrow numbers (which is no dictionary), -0.0 as 0.0, each NaN as one.
+
+    Arrow takes two NaN of different bits for two values; Spark, which writes one for all, does not.
+    """
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -128,4 +131,6 @@ def _plain(values: Any) -> Any:
     kind = values.type
     if pa.types.is_dictionary(kind):
         return values.cast(kind.value_type)
-    return pc.add(values, pa.scalar(0.0, kind)) if pa.types.is_floating(kind) else values
+    if not pa.types.is_floating(kind):
+        return values
+    return pc.if_else(pc.is_nan(values), pa.scalar(float("nan"), kind), pc.add(values, pa.scalar(0.0, kind)))
