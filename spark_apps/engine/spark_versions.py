@@ -44,6 +44,7 @@ _FAILED_EXPRESSION = re.compile(
     r"|(?P<other>[A-Z][A-Z0-9_.]*)\] (?P<text>[^\n]*?) SQLSTATE: 22\w{3})"
 )
 _QUOTED_NAME = re.compile(r"`((?:[^`]|``)+)`")
+_UNRESOLVED_COLUMN = re.compile(r"\[UNRESOLVED_COLUMN[.\w]*\] [^\n`]*(`.*?) cannot be resolved\b")
 _EXISTING_NAMES = ("proposal", "fields")  # parameters of Spark's errors that list the columns there are
 
 _ADVICE = re.compile(r"(?<=\.) (?:Correct|Use|If necessary|Please|To) .*| SQLSTATE: \w{5}.*")
@@ -102,11 +103,15 @@ def message_of(error: BaseException) -> str:
 def missing_names(error: BaseException) -> frozenset[str]:
     """Return the names that an error is about: the key of a KeyError, or the columns that Spark cannot resolve.
 
-    Spark's errors are judged by their parameters, not by their text, which also lists columns that exist.
+    Spark's errors are judged by their parameters, not by their text, which also lists columns that exist. Over Connect
+    those of Spark 3.5 have no parameters: then the text counts, up to that list.
     """
     parameters = error.getMessageParameters() if hasattr(error, "getMessageParameters") else None
-    if parameters is None:
-        return frozenset(map(str, error.args if isinstance(error, KeyError) else ()))
+    if parameters is None and isinstance(error, KeyError):
+        return frozenset(map(str, error.args))
+    if not parameters:
+        found = _UNRESOLVED_COLUMN.search(str(error))
+        parameters = {} if found is None else {"objectName": found[1]}
     missing = [str(value) for name, value in dict(parameters).items() if name not in _EXISTING_NAMES]
     quoted = (part.replace("``", "`") for value in missing for part in _QUOTED_NAME.findall(value))
     return frozenset([*missing, *quoted])

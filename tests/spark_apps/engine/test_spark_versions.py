@@ -179,3 +179,14 @@ def test_given_a_column_that_a_frame_lacks_then_the_error_of_spark_names_it_and_
 
     assert {name, "a town", "id"} & missing_names(raised.value) == {name}
     assert missing_names(KeyError(name)) == {name}
+
+
+@pytest.mark.parametrize("name", ["a city", "a `quoted` city"])
+def test_given_an_error_of_spark_3_5_over_connect_then_its_text_names_the_column_that_a_frame_lacks(name: str) -> None:
+    error = AnalysisException(
+        f"[UNRESOLVED_COLUMN.WITH_SUGGESTION] A column or function parameter with name {quote(name)} cannot be "
+        "resolved. Did you mean one of the following? [`id`, `a town`].;\n'Project ['x]\n\nJVM stacktrace: …"
+    )
+
+    assert {name, "a town", "id"} & missing_names(error) == {name}
+    assert missing_names(AnalysisException("[PATH_NOT_FOUND] Path does not exist: `id`.")) == frozenset()
