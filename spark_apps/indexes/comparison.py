@@ -24,7 +24,7 @@ from spark_apps.indexes.handler import EXAMPLES, Difference, IndexContext, Index
 from spark_apps.mergetree.schema import column
 from spark_apps.mergetree.tree import FileGroups, Tree
 from spark_apps.storage.arrow_keys import number_rows
-from spark_apps.storage.errors import StorageError
+from spark_apps.storage.errors import InvalidInput, StorageError
 from spark_apps.timeline.files import DataFile
 
 MARK = "__index_mark"
@@ -497,12 +497,21 @@ class _PairedTables:
 
 
 def _numbered(values: Any) -> Any:
-    """Return values of an Arrow column in a form in which they can be compared: nested ones as texts."""
+    """Return values of an Arrow column in a form in which they can be compared: nested ones as texts.
+
+    :raises InvalidInput: if a nested one has a value that Python does not know, such as a date after the year 9999.
+    """
     import pyarrow as pa
 
     if not pa.types.is_nested(values.type):
         return values
-    return pa.array([None if value is None else repr(value) for value in values.to_pylist()], pa.string())
+    try:
+        return pa.array([None if value is None else repr(value) for value in values.to_pylist()], pa.string())
+    except (OverflowError, ValueError) as error:
+        raise InvalidInput(
+            f"A column of type {values.type} that the index holds has a value that Python does not know: {error}.",
+            hint="Use IndexedTable.load(spark, …).verify(name), or VerifyIndexOperator.",
+        ) from error
 
 
 def _row(table: Any, position: int) -> dict[str, Any]:
@@ -514,6 +523,7 @@ def _row(table: Any, position: int) -> dict[str, Any]:
         try:
             row[name] = values[position].as_py()
         except (OverflowError, ValueError):
-            plain = pa.int64() if pa.types.is_temporal(values.type) else pa.binary()
+            number = pa.int32() if pa.types.is_date32(values.type) else pa.int64()
+            plain = number if pa.types.is_temporal(values.type) else pa.binary()
             row[name] = values[position].cast(plain).as_py()
     return row
