@@ -285,7 +285,8 @@ def _sums(comparison: Comparison, part: Part, entries: DataFrame, side: int) -> 
     names = list(dict.fromkeys([*part.identity, *part.said]))
     values = [hashed for name in names for hashed in _hashed(column(name), kinds[name])]
     nulls = [column(name).isNull() for name in names]  # which Spark's hash leaves out
-    rows = F.lit(1) if comparison.rows is None else column(comparison.rows)
+    counted_rows = comparison.rows if side == _EXPECTED_SIDE else None  # which stored entries need not have
+    rows = F.lit(1) if counted_rows is None else column(counted_rows)
     misplaced = F.when(F.col(HELD) != F.col(SHARD), 1).otherwise(0) if HELD in kinds else F.lit(0)
     by_mark = [F.col(MARK)] if MARK in kinds else []
     hashes = [F.xxhash64(F.lit(seed), *values, *nulls).alias(f"h{seed}") for seed in (0, 1)]
