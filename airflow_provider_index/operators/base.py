@@ -158,10 +158,11 @@ class SparkTableOperator(InTransaction, TableOperator):
     def arguments(self) -> dict[str, Any]:
         """Return the arguments of the app, as JSON types: those of the class that names the program.
 
-        What every Spark operator has is not among them, nor what a class below declares for itself.
+        What every Spark operator has is not among them, nor what a class below declares for itself or does not take.
         """
         kind = next(one for one in type(self).__mro__ if "program" in one.__dict__)
-        return {name: getattr(self, name) for name in kind.readers if name not in SparkTableOperator.readers}
+        others = {*SparkTableOperator.readers, *self.takes_no}
+        return {name: getattr(self, name) for name in kind.readers if name not in others}
 
     def source_fingerprint(self) -> Any:
         """Return a fingerprint of the state of the task's source; ``None`` if only the table is read."""

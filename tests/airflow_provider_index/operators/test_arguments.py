@@ -213,3 +213,15 @@ def test_given_a_class_below_one_with_a_program_then_its_own_arguments_are_not_t
     given = {"task_id": "t", "table": "/t", "index": "i", "kind": "record"}
 
     assert Noted(**given, note="n").arguments() == BuildIndexOperator(**given).arguments()
+
+
+class Plain(BuildIndexOperator):
+    """An operator of a user's own, whose indexes carry no other columns."""
+
+    takes_no = frozenset({"included"})
+
+
+def test_given_a_class_below_that_does_not_take_an_argument_then_the_program_is_not_given_it() -> None:
+    given = {"task_id": "t", "table": "/t", "index": "i", "kind": "record"}
+
+    assert Plain(**given).arguments().keys() == BuildIndexOperator(**given).arguments().keys() - {"included"}
