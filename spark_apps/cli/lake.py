@@ -55,7 +55,7 @@ class Lake:
         if "/" not in table and self.warehouse.root is None:
             raise InvalidInput(
                 f"The table {table} is given by name, and no warehouse is named.",
-                hint=f"Give --warehouse, or set {WAREHOUSE}; or give the table's address, ./{table} for a folder.",
+                hint=f"Give --warehouse, or set {WAREHOUSE}; or its address, as ./{table} for a folder below this one.",
             )
         location = self.warehouse.locate(table)
         log = self.warehouse.log_of(location)
