@@ -122,7 +122,7 @@ class Detail:
     upkeep_commits: int
     health: Health
     advice: Any
-    """A :class:`spark_apps.advisor.Advice` if it was asked for; ``advice_trouble`` says why it cannot be had."""
+    """A :class:`spark_apps.advisor.advice.Advice` if it was asked for; ``advice_trouble`` says why it cannot be had."""
     advice_trouble: str
 
     @property

@@ -153,7 +153,7 @@ def whole_record_condition(snapshot: Snapshot, schema: T.StructType, columns: It
     """Return a condition that all rows meet, by which Spark parses all columns and all rows.
 
     ``None`` where what it reads of one column does not depend on which others it parses, and for a query, which is
-    answered as by Spark alone: :func:`damaged_records` says when no index answers it.
+    answered as by Spark alone: :func:`keeps_damaged_records` says which sources' queries no index may answer.
 
     Of a damaged JSON record it keeps the fields before the fault, of those that it parses; a record counts as damaged
     only for these; and a filter that is handed to the parser drops damaged records. Since the condition is not

@@ -1,9 +1,9 @@
 """Publishing a commit: read to the end of the log, check, write the next version, and again if another was first.
 
-Every commit of a table goes through :func:`publish`. Version N is written only after every commit from the intent's
-base to N-1 was read, and none of them is the transaction's own, ends its attempt, conflicts with it, or ends its
-window. A commit says what it read and wrote as scopes: of two that raced, the second one is rebased when the order of
-the two makes no difference to either, and is refused otherwise.
+Every commit of a table goes through :func:`commit_changes`. Version N is written only after every commit from the
+intent's base to N-1 was read, and none of them is the transaction's own, ends its attempt, conflicts with it, or ends
+its window. A commit says what it read and wrote as scopes: of two that raced, the second one is rebased when the order
+of the two makes no difference to either, and is refused otherwise.
 """
 
 from __future__ import annotations
