@@ -275,7 +275,26 @@ def take(values: Any, positions: Any) -> Any:
     is_run = len(positions) and positions[-1] - positions[0] + 1 == len(positions)
     if is_run and len(positions) >= _MAX_SHARE_OF_ROWS * len(values):
         return values.slice(int(positions[0]), len(positions))
-    return values.take(positions)
+    if hasattr(values, "columns"):
+        return type(values).from_arrays([take(column, positions) for column in values.columns], schema=values.schema)
+    return _taken_by_chunk(values, positions) if values.num_chunks > 1 else values.take(positions)
+
+
+def _taken_by_chunk(column: Any, positions: Any) -> Any:
+    """Return some rows of a column in several chunks, of each by itself.
+
+    Arrow would copy the whole into one chunk first, which fails where its texts have more than two gigabytes.
+    """
+    import numpy as np
+    import pyarrow as pa
+
+    taken, start = [], 0
+    for chunk in column.chunks:
+        first, end = np.searchsorted(positions, (start, start + len(chunk)))
+        if first < end:
+            taken.append(chunk.take(pa.array(positions[first:end] - start)))
+        start += len(chunk)
+    return pa.chunked_array(taken, type=column.type)
 
 
 def _part(source: RangedFile, start: int, size: int) -> bytes:

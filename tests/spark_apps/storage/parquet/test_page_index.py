@@ -94,6 +94,15 @@ def test_a_few_rows_keep_no_memory_of_the_others(tmp_path: Path) -> None:
     assert take(TABLE, most).equals(TABLE.slice(10_000))
 
 
+def test_given_texts_of_more_than_one_chunk_can_hold_then_rows_are_taken_of_each_chunk() -> None:
+    one = pa.array([f"{n:<1048576}" for n in range(16)])
+    texts = pa.chunked_array([one] * 130)
+    for some in ([7], [7, 8], [15, 16, 17], [0, 33, 2_079], []):
+        rows = np.array(some, np.int64)
+        for found in (take(texts, rows), take(pa.table({"t": texts}), rows).column("t")):
+            assert [int(text) for text in found.to_pylist()] == [n % 16 for n in some]
+
+
 def test_what_is_fetched_of_one_row_is_a_part_of_the_file(tmp_path: Path) -> None:
     written = Written(tmp_path / "f.parquet", use_dictionary=False)
     left = written.candidates(0, "id", "string", "k012345")
