@@ -6,6 +6,7 @@ import ast
 import configparser
 import re
 import sys
+from importlib.metadata import distributions as installed
 from importlib.metadata import packages_distributions
 from pathlib import Path
 
@@ -121,6 +122,18 @@ def test_everything_declared_is_pinned_and_has_its_reason_on_the_page_of_depende
     assert declared - pinned == set()
     assert declared - explained == set()
     assert pins["pyspark"] == pins["pyspark-client"]
+
+
+@pytest.mark.by_turn(1)
+def test_every_pin_is_for_the_oldest_python_that_is_promised() -> None:
+    oldest = (3, 11, 0)
+    assert CONFIG["options"]["python_requires"] == ">=3.11"
+    pins = {canonical(line.partition("==")[0]) for line in (ROOT / "constraints.txt").read_text().split()}
+    wanted = {canonical(each.metadata["Name"]): each.metadata["Requires-Python"] or "" for each in installed()}
+    assert len(pins & wanted.keys()) > 100
+    for name in pins & wanted.keys():
+        for release in re.findall(r">=?\s*(3[\d.]*)", wanted[name]):
+            assert tuple(map(int, release.strip(".").split("."))) <= oldest, (name, wanted[name])
 
 
 def test_an_engine_s_environment_is_made_of_pinned_packages() -> None:
