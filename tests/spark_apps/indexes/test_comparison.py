@@ -3,6 +3,7 @@ the sums differ."""
 
 from __future__ import annotations
 
+import datetime as dt
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +16,10 @@ from tests.spark_apps.frames import frame
 
 pytestmark = pytest.mark.spark
 
-DDL = "k int, a int, b int, x double, s string, l array<int>, n decimal(38,2)"
-ROWS = [(1, None, 5, 0.0, "ab", [1, 2], 1), (2, 5, None, float("nan"), "c", None, 2), (3, 7, 7, 1.5, "", [], None)]
+DDL = "k int, a int, b int, x double, s string, l array<int>, n decimal(38,2), t array<timestamp>"
+TIMES = [dt.datetime(2024, 1, 1, 12, 0, 0, 123_456), dt.datetime(2024, 1, 1, 12, 0, 0, 123_457)]
+ROWS = [(1, None, 5, 0.0, "ab", [1, 2], 1, TIMES[:1]), (2, 5, None, float("nan"), "c", None, 2, None),
+        (3, 7, 7, 1.5, "", [], None, [])]  # fmt: skip
 
 OTHERS = {
     "a value and a null change columns": [(1, 5, None, *ROWS[0][3:]), (2, None, 5, *ROWS[1][3:]), ROWS[2]],
@@ -27,7 +30,8 @@ OTHERS = {
     "one is there twice for another": [ROWS[0], ROWS[0], ROWS[2]],
     "two are there twice": [*ROWS, *ROWS[:2]],
     "one is missing": ROWS[1:],
-    "a number is another": [*ROWS[:2], (*ROWS[2][:6], 3)],
+    "a number is another": [*ROWS[:2], (*ROWS[2][:6], 3, ROWS[2][7])],
+    "a nested time is a microsecond later": [(*ROWS[0][:7], TIMES[1:]), *ROWS[1:]],
     "there are none": [],
 }
 
@@ -44,6 +48,30 @@ def test_given_entries_that_differ_in_any_way_then_their_sums_do(spark: Any) -> 
 
     assert agree(ROWS) and agree(ROWS[::-1])
     assert [what for what, entries in OTHERS.items() if agree(entries)] == []
+
+
+@pytest.mark.parametrize("group", ["lags", "gone"])
+def test_given_a_second_entry_in_a_group_that_lags_or_is_gone_then_what_it_says_is_wrong(
+    spark: Any, group: str
+) -> None:
+    expected, stored = frame(spark, [(1, "a"), (2, "a")], "k int, g string"), [(1, "a"), (2, "a"), (3, group)]
+    marks = comparison.F.when(comparison.F.col("g") == "a", "covered").when(comparison.F.col("g") == "lags", "lags")
+
+    def found(stored: list[tuple[int, str]]) -> comparison._Found:
+        part = Part(("k",), ("g",), expected, frame(spark, stored, "k int, g string"))
+        return comparison._in_spark(
+            Comparison(
+                [part],
+                {"k": "k"},
+                other="wrong partition",
+                uncovered=1,
+                merged=True,
+                marked=lambda entries: entries.withColumn(comparison.MARK, marks),
+            )
+        )
+
+    assert found(stored).other == 0
+    assert found([*stored, (1, group)]).other == 1
 
 
 def test_given_so_many_entries_that_a_sum_of_hashes_would_overflow_then_the_pieces_are_added(spark: Any) -> None:
