@@ -14,6 +14,7 @@ import math
 import zlib
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from dataclasses import replace as replaced
 from typing import Any, cast
@@ -44,6 +45,7 @@ from spark_apps.indexes.handler import (
     IndexContext,
     IndexHandler,
     IndexPlan,
+    Key,
     PredicateProbe,
     estimated_rows,
 )
@@ -481,6 +483,18 @@ def _demanded(probe: PredicateProbe, columns: Collection[str]) -> Predicate:
     return of_columns(probe.predicate, columns)
 
 
+class _UnknownKeys(frozenset[Key]):
+    """Record keys of which only the number is known: what they have in common with others is the fewer of both."""
+
+    def __and__(self, other: AbstractSet[object]) -> frozenset[Key]:
+        return min(self, cast("frozenset[Key]", other), key=len)
+
+    def __or__(self, other: AbstractSet[Any]) -> frozenset[Key]:
+        return _UnknownKeys(super().__or__(other))
+
+    __rand__, __ror__ = __and__, __or__
+
+
 class _TriedKeys(Tried):
     """A kind with an entry a row: matching rows of the sample are its entries."""
 
@@ -510,10 +524,11 @@ class _TriedKeys(Tried):
             fetched = facts.fetched(shards, len(keys), rows / max(sum(map(estimated_rows, of_all)), 1))
         record_keys = None
         if by_group and rows <= MAX_RETURNED_KEYS and context.table.source is None:
-            # Which keys these are decides nothing; a file group that was not tried has as many as others.
+            # A file group that was not tried has as many as others.
             usual = max(1, round(by_group.total() / len(by_group)))
             record_keys = {
-                group: frozenset((*group, number) for number in range(by_group.get(group, usual))) for group in groups
+                group: _UnknownKeys((*group, number) for number in range(by_group.get(group, usual)))
+                for group in groups
             }
         return Candidates(frozenset(groups), record_keys, shards, fetched)
 
