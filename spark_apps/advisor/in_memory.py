@@ -17,7 +17,7 @@ from typing import Any, cast
 import xxhash
 from msgspec.structs import replace
 
-from spark_apps.advisor.limits import MAX_HASHED_KEYS, MAX_ORDERED_ROWS, PACKED_BYTES
+from spark_apps.advisor.limits import MAX_FILLER_BYTES, MAX_HASHED_KEYS, MAX_ORDERED_ROWS, PACKED_BYTES
 from spark_apps.advisor.packing import packed
 from spark_apps.advisor.sample import Sample, columns_only_spark_reads, read_sample
 from spark_apps.indexes.block import compact
@@ -271,7 +271,6 @@ def covering_files(context: IndexContext, sample: Sample, about: int) -> tuple[I
     snapshot, definition = context.snapshot, context.definition
     held, shards = held_columns(context.table, definition), definition.shards
     rows, whole = _rows_to_hold(context, sample, held)
-    rows = evenly(rows, MAX_ORDERED_ROWS)
     if definition.properties.get(LAYOUT) == "ranges":
         definition = _with_bounds(
             definition, rows, parse_type(column_types(context.table.fields)[definition.columns[0]])
@@ -330,26 +329,40 @@ def _rows_to_hold(context: IndexContext, sample: Sample, held: Sequence[str]) ->
         some, rows = read(held)
     except UnsupportedSource:
         by_spark = columns_only_spark_reads(snapshot, held)
-        some, rows = read([name for name in held if name not in by_spark])
-    for name in by_spark:
-        rows = rows.append_column(name, _as_wide(snapshot, name, len(rows)))
-    rows = rows.select(list(held))
+        try:
+            some, rows = read([name for name in held if name not in by_spark])
+        except UnsupportedSource:  # in other files it is more columns
+            by_spark = frozenset(held) - frozenset(sample.rows.column_names)
+            some, rows = sample, sample.rows
+    rows = rows.select([name for name in held if name not in by_spark])
     if has_lineage(context.definition):
         rows = rows.append_column(LINEAGE, _of_blocks(some, [one.file.lineage for one in some.blocks], pa.int64()))
     covered = {file.lineage for file in indexable(snapshot).values()}
     known = np.repeat([block.file.lineage in covered for block in some.blocks], _lengths(some))
-    return rows if known.all() else rows.filter(pa.array(known)), some.small
+    rows = evenly(rows if known.all() else rows.filter(pa.array(known)), MAX_ORDERED_ROWS)
+    if by_spark:
+        widths = {name: _width(snapshot, name) for name in by_spark}
+        if not some.small:  # else they are no more than the files of a small table
+            rows = evenly(rows, max(1, MAX_FILLER_BYTES // sum(widths.values())))
+        for name, width in widths.items():
+            rows = rows.append_column(name, _filler(width, len(rows)))
+        rows = rows.select([*held, *(name for name in rows.column_names if name not in held)])
+    return rows, some.small
 
 
-def _as_wide(snapshot: Snapshot, name: str, rows: int) -> Any:
-    """Return a column that takes about as many bytes as one of the table's which only Spark reads rightly."""
-    import numpy as np
-    import pyarrow as pa
-
+def _width(snapshot: Snapshot, name: str) -> int:
+    """Return about how many bytes a value of a column takes in the table's files."""
     files = snapshot.state.files(DATA_TREE)
     share = stored_share(snapshot, files, [snapshot.data.stored(name)])
     share = column_share(snapshot.data.fields, [name]) if share is None else share
-    width = max(1, round(share * sum(file.bytes for file in files) / max(sum(map(estimated_rows, files)), 1)))
+    return max(1, round(share * sum(file.bytes for file in files) / max(sum(map(estimated_rows, files)), 1)))
+
+
+def _filler(width: int, rows: int) -> Any:
+    """Return a column that takes as many bytes as one of the table's which only Spark reads rightly."""
+    import numpy as np
+    import pyarrow as pa
+
     offsets = np.arange(rows + 1, dtype=np.int32) * width
     noise = np.random.default_rng(0).bytes(rows * width)
     return pa.Array.from_buffers(pa.binary(), rows, [None, pa.py_buffer(offsets), pa.py_buffer(noise)])

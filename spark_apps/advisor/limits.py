@@ -37,6 +37,9 @@ MAX_PACKED_ROWS = 200_000
 PACKED_BYTES = 16 << 20
 """Bytes of the columns in files that are read for a covering index, which holds more columns than the sample has."""
 
+MAX_FILLER_BYTES = 16 << 20
+"""Bytes that are made up for columns of a covering index which only Spark reads; of wide ones fewer rows are taken."""
+
 MAX_HASHED_KEYS = 100_000
 """Different keys that are assigned to buckets by a hash function which Python computes one by one."""
 
