@@ -1,8 +1,9 @@
 """The limits of what this room takes from query logs, Spark's event logs and SQL files, and of a workload in memory.
 
-Whoever may write to a table's folder, or to a folder of logs, may write anything there. What is beyond a limit is left
-out and counted by :attr:`~spark_apps.workload.asked.Workload.refused` or ``left_out``; no query fails by it. Constants
-that only one algorithm understands are beside it.
+Whoever may write to a table's folder, or to a folder of logs, may write anything there. No query fails by a limit. What
+is not read or kept for one is counted by :attr:`~spark_apps.workload.asked.Workload.refused` or ``left_out``, but for
+names, scans and filters of a single query; lines that are not written are not counted. Constants that only one
+algorithm understands are beside it.
 """
 
 # --- a query, and a workload in memory --------------------------------------------------------------------------------
