@@ -12,7 +12,7 @@ FOUND  := $(wildcard $(PATHS))
 WORKERS ?= 2
 
 .DEFAULT_GOAL := help
-.PHONY: help venv quickstart demo unit test heavy turn check format docs bench bench-full tpcds model faults hostile races clusters differential walks joins postgresql mutants pages kills golden pairs matrix s3a hadoop dist clean
+.PHONY: help venv quickstart demo unit test heavy turn check format docs bench bench-full tpcds model faults hostile races clusters differential walks joins postgresql mutants pages kills golden pairs matrix s3a hadoop connectors dist clean
 
 help:  ## This list
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9-]+):.*## (.*)/  make \1|\2/' | column -t -s '|' 2>/dev/null \
@@ -37,7 +37,7 @@ demo: venv  ## The whole main job on real flights, on a real Airflow
 	$(BIN)/python -m dags_examples.demo $(DEMO_ARGS)
 
 test: venv  ## All tests but the heavy ones: about a quarter of an hour
-	$(PYTEST) -n $(WORKERS) --dist loadfile --no-loadscope-reorder -m "not heavy" $(TEST_ARGS)
+	$(PYTEST) -n $(WORKERS) --dist loadfile --no-loadscope-reorder -m "not heavy and not connectors" $(TEST_ARGS)
 
 unit: venv  ## The tests that need neither Spark nor Airflow nor a server: 90 s
 	$(PYTEST) -n $(WORKERS) --dist loadfile --no-loadscope-reorder --unit $(TEST_ARGS)
@@ -94,6 +94,9 @@ s3a: venv  ## Random histories of tables whose rows Spark keeps on S3 (HISTORIES
 
 hadoop: venv  ## Tables on hdfs:// and viewfs://, by Hadoop's own Java (HISTORIES, SEEDS, RACERS): about 5 minutes
 	HISTORIES=$${HISTORIES:-8} $(BIN)/python -m tests.hadoop
+
+connectors: venv  ## Tables of other formats, by their own connectors of Spark; Spark fetches their jars once: about 2 minutes
+	$(PYTEST) tests/connectors -m connectors $(TEST_ARGS)
 
 clusters: venv  ## Tests of tables and indexes once more, over a Spark Connect server: about 10 minutes
 	TESTS_OVER=connect $(PYTEST) tests/spark_apps/test_table.py tests/spark_apps/actions tests/spark_apps/indexes $(TEST_ARGS)

@@ -23,6 +23,7 @@ FOLDERS = (
     "tests/pages/",
     "tests/s3a/",
     "tests/hadoop/",
+    "tests/connectors/",
 )
 
 FORBIDDEN = "/only-unit-tests-run-here"

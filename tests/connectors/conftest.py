@@ -1,0 +1,63 @@
+"""The session of the connectors' tests: a JVM with their jars, so a process of its own (``make connectors``).
+
+All connectors of this Spark are in the one session. Where their jars are not there and Maven is not reached, every test
+is skipped, and pytest's last lines count them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.connectors.releases import of_spark, settings
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark the tests of this folder, which no other run takes along."""
+    folder = Path(__file__).parent
+    for item in items:
+        if item.path.is_relative_to(folder):
+            item.add_marker(pytest.mark.connectors)
+
+
+@pytest.fixture(scope="session")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+    """A small session with all connectors that are tested on this Spark."""
+    import pyspark
+    from pyspark.errors import PySparkRuntimeError
+    from pyspark.sql import SparkSession
+
+    from tests.spark.local import local_session
+
+    names = of_spark(pyspark.__version__)
+    if not names:
+        pytest.skip(
+            f"CONNECTORS NOT TESTED: none is named for Spark {pyspark.__version__} (tests/connectors/releases.py)"
+        )
+    if SparkSession.getActiveSession() is not None:
+        pytest.skip("CONNECTORS NOT TESTED: this process has a JVM without their jars; run `make connectors`")
+    home = tmp_path_factory.mktemp("connectors")
+    given = settings(pyspark.__version__, names, str(home / "warehouse"))
+    given["spark.local.dir"] = str(home / "local")
+    try:
+        session = local_session(partitions=4, **{name.replace(".", "__"): value for name, value in given.items()})
+    except PySparkRuntimeError as error:
+        if "GATEWAY" not in str(error).upper():
+            raise
+        pytest.skip(
+            f"CONNECTORS NOT TESTED: Spark did not start with {given['spark.jars.packages']}: is Maven reached?"
+        )
+    yield session
+    session.stop()
+
+
+@pytest.fixture(scope="session")
+def connectors(spark: SparkSession) -> frozenset[str]:
+    """The names of the connectors that the session has."""
+    return frozenset(of_spark(spark.version))

@@ -1,0 +1,56 @@
+"""Which release of each connector is tested on which Spark, and what a session needs to have it.
+
+The one place that names them. Spark fetches the jars itself (``spark.jars.packages``) and keeps them below the home
+folder.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Connector:
+    """A connector of Spark's for tables of a format.
+
+    :param packages: Spark's minor release -> the Maven coordinates of the connector for it.
+    :param extension: the class for ``spark.sql.extensions``.
+    :param settings: of a session, beside that; ``{warehouse}`` is a folder of the tests' own.
+    """
+
+    packages: dict[str, str]
+    extension: str
+    settings: dict[str, str]
+
+
+CONNECTORS = {
+    "delta": Connector(
+        {
+            "3.5": "io.delta:delta-spark_2.12:3.3.2",
+            "4.2": "io.delta:delta-spark_4.2_2.13:4.4.0",
+        },
+        "io.delta.sql.DeltaSparkSessionExtension",
+        {"spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog"},
+    ),
+}
+
+
+def of_spark(release: str) -> dict[str, Connector]:
+    """Return the connectors that are tested on a release of Spark, such as ``4.2.0``, by name."""
+    minor = ".".join(release.split(".")[:2])
+    return {name: one for name, one in CONNECTORS.items() if minor in one.packages}
+
+
+def settings(release: str, names: Iterable[str], warehouse: str) -> dict[str, str]:
+    """Return the settings of a session that has these connectors."""
+    minor = ".".join(release.split(".")[:2])
+    chosen = [CONNECTORS[name] for name in names]
+    given = {
+        "spark.jars.packages": ",".join(one.packages[minor] for one in chosen),
+        "spark.sql.extensions": ",".join(one.extension for one in chosen),
+        "spark.sql.warehouse.dir": warehouse,
+    }
+    for one in chosen:
+        given |= {name: value.format(warehouse=warehouse) for name, value in one.settings.items()}
+    return given
