@@ -84,9 +84,9 @@ def _dead_entries_dropped(patch: pytest.MonkeyPatch) -> None:
 
 def _drops_forgotten(patch: pytest.MonkeyPatch) -> None:
     """Commits on a table count for the one that was made where it was dropped."""
-    whole = State.stands
+    whole = State.is_in_effect
 
-    def stands(self: State, version: int) -> bool:
+    def is_in_effect(self: State, version: int) -> bool:
         last_drop, self.last_drop = self.last_drop, None
         try:
             return whole(self, version)
@@ -94,7 +94,7 @@ def _drops_forgotten(patch: pytest.MonkeyPatch) -> None:
             self.last_drop = last_drop
 
     patch.setattr(commit, "drop_since", _nothing)
-    patch.setattr(State, "stands", stands)
+    patch.setattr(State, "is_in_effect", is_in_effect)
 
 
 PLANTED = {

@@ -120,7 +120,7 @@ def test_any_other_change_among_them_is_compared_as_before(spark: Any, table: In
         check(table, name)
 
 
-@pytest.fixture(params=[None, "_MAX_SEARCHED", "_MAX_NEW"])
+@pytest.fixture(params=[None, "MAX_LOCAL_LOOKUP_ROWS", "MAX_NEW_KEYS"])
 def searched(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Who looks for the keys of new entries among those that are there: the driver, or Spark for it is too much."""
     if request.param is not None:
