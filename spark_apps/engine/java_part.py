@@ -12,12 +12,21 @@ _COMPILED: list[tuple[Any, str, Any]] = []
 """A JVM, a source, and the loader of its classes."""
 
 
-def compiled(jvm: Any, source: str) -> Any:
-    """Return the loader of the classes of a source, compiled once for a JVM."""
+def with_sequences(jvm: Any, source: str) -> str:
+    """Return a source with the type of Scala's sequences, which differs between Scala 2.12 and 2.13, for ``@SEQ@``."""
+    modern = jvm.scala.util.Properties.versionNumberString() >= "2.13"
+    return source.replace("@SEQ@", "scala.collection.immutable.Seq" if modern else "scala.collection.Seq")
+
+
+def compiled(jvm: Any, source: str, beside: Any = None) -> Any:
+    """Return the loader of the classes of a source, compiled once for a JVM.
+
+    :param beside: the loader of classes that the source knows; else those of the session.
+    """
     known = next((loader for where, text, loader in _COMPILED if where is jvm and text == source), None)
     if known is None:
         compiler = jvm.org.codehaus.janino.SimpleCompiler()
-        compiler.setParentClassLoader(jvm.java.lang.Thread.currentThread().getContextClassLoader())
+        compiler.setParentClassLoader(beside or jvm.java.lang.Thread.currentThread().getContextClassLoader())
         compiler.cook(source)
         known = compiler.getClassLoader()
         _COMPILED.append((jvm, source, known))

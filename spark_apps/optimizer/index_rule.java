@@ -592,6 +592,7 @@ class ScanPart {
     final boolean united;
     List first = new ArrayList();
     LogicalPlan replacement;
+    TableConnector connector;
     boolean decided;
     boolean again;
 
@@ -614,6 +615,13 @@ class ScanPart {
         for (int n = 0; n < output.size(); n++) {
             if (used.contains(Long.valueOf(((Attribute) output.get(n)).exprId().id()))) needed.add(output.get(n));
         }
+    }
+
+    /** Put another leaf in the place of the scan's own; all else stays. */
+    void putLeaf(LogicalPlan changed) {
+        IdentityHashMap leaves = new IdentityHashMap();
+        leaves.put(leaf, changed);
+        replacement = IndexRule.substitute(node, leaves);
     }
 
     static boolean hasPlan(Expression expression) {
@@ -762,6 +770,15 @@ class ScanPart {
         said.put("filters", texts);
         said.put("unwritten", Integer.valueOf(unwritten + others.size()));
         if (plain.isEmpty() && others.isEmpty()) said.put("first", first);
+        if (connector != null) {
+            said.put("kind", "connector");
+            said.put("format", connector.format());
+            said.put("address", connector.address(leaf));
+            said.put("id", connector.id(leaf));
+            said.put("purpose", connector.purpose(leaf));
+            said.put("stored", connector.columns(leaf));
+            return said;
+        }
         BaseRelation relation = leaf instanceof LogicalRelation ? ((LogicalRelation) leaf).relation() : null;
         if (relation == null) {
             LakeTable table = (LakeTable) ((DataSourceV2ScanRelation) leaf).relation().table();
@@ -801,10 +818,13 @@ public class ScanRequest {
     private final List sides = new ArrayList();
     private final SessionState session;
     private final Function files;
+    private final Connectors connectors;
+    private final IdentityHashMap together = new IdentityHashMap();
     private String refusal;
 
-    ScanRequest(Shuffles shuffles, JoinKeys joinKeys, List scans, RuleExecutor optimizer, SessionState session, Function files, long query, String marker) {
+    ScanRequest(Shuffles shuffles, JoinKeys joinKeys, List scans, RuleExecutor optimizer, SessionState session, Function files, Connectors connectors, long query, String marker) {
         this.files = files;
+        this.connectors = connectors;
         this.shuffles = shuffles;
         this.joinKeys = joinKeys;
         this.session = session;
@@ -864,6 +884,49 @@ public class ScanRequest {
         boolean wholly = SQLConf.get().getConfString("spark.sql.requireAllClusterKeysForCoPartition", "true").equals("true");
         List found = scan.united ? new ArrayList() : shuffles.of(scan.leaf, replacements, wholly);
         return new com.fasterxml.jackson.databind.ObjectMapper().writeValueAsString(found);
+    }
+
+    /**
+     * Leave files of a connector's scan out, a line each: path and the state in which it was recorded, with a tab between.
+     * Returns how many files the scan has, how many it keeps, and the bytes of both, as JSON; null where scans that are
+     * changed together have not all been decided.
+     */
+    public String keep(int number, String lines) throws Exception {
+        ScanPart scan = (ScanPart) scans.get(number);
+        Map leftOut = new HashMap();
+        String[] each = lines.split("\n");
+        for (int n = 0; n < each.length; n++) {
+            int tab = each[n].indexOf('\t');
+            if (tab >= 0) leftOut.put(each[n].substring(0, tab), each[n].substring(tab + 1));
+        }
+        try {
+            Object identity = scan.connector.identity(scan.leaf);
+            List others = new ArrayList();
+            for (int n = 0; n < scans.size(); n++) {
+                ScanPart one = (ScanPart) scans.get(n);
+                if (one != scan && one.connector == scan.connector && one.connector.identity(one.leaf) == identity) others.add(one);
+            }
+            if (others.isEmpty()) {
+                KeptFiles kept = new KeptFiles(scan.connector);
+                kept.add(scan, leftOut);
+                return new com.fasterxml.jackson.databind.ObjectMapper().writeValueAsString(kept.apply());
+            }
+            List said = (List) together.get(identity);
+            if (said == null) {
+                said = new ArrayList();
+                together.put(identity, said);
+            }
+            said.add(new Object[] {scan, leftOut});
+            if (said.size() > others.size()) {
+                KeptFiles kept = new KeptFiles(scan.connector);
+                for (int n = 0; n < said.size(); n++) kept.add((ScanPart) ((Object[]) said.get(n))[0], (Map) ((Object[]) said.get(n))[1]);
+                return new com.fasterxml.jackson.databind.ObjectMapper().writeValueAsString(kept.apply());
+            }
+            return null;
+        } catch (LinkageError error) {
+            connectors.failed(scan.connector, error);
+            throw new IllegalStateException("the version of its connector is another than is known: " + error);
+        }
     }
 
     /** A hash of what files tells, by which Python knows that it has seen these files. */
@@ -1063,6 +1126,7 @@ public class IndexRule extends Rule {
     private RuleExecutor optimizer;
     private SessionState session;
     private Function files;
+    private final Connectors connectors = new Connectors();
     private volatile long warned;
 
     public IndexRule(String marker, long forgetful) {
@@ -1074,6 +1138,8 @@ public class IndexRule extends Rule {
     public void setOptimizer(RuleExecutor optimizer) { this.optimizer = optimizer; }
     public void setSession(SessionState session) { this.session = session; }
     public void setFiles(Function files) { this.files = files; }
+    /** Scans of another format's connector are asked about too. */
+    public void addConnector(TableConnector connector) { connectors.add(connector); }
 
     /** Not to ask about an address again for a while. */
     public void forgo(String address) { unrelated.put(address, Long.valueOf(System.currentTimeMillis() + forgetful)); }
@@ -1089,12 +1155,14 @@ public class IndexRule extends Rule {
         List scans = new ArrayList();
         ScanRequest request = null;
         Shuffles shuffles = null;
-        JoinKeys joinKeys = new JoinKeys(plan);
+        JoinKeys joinKeys = new JoinKeys(plan, connectors);
         try {
             shuffles = new Shuffles(plan);
             if (decide != null) collect(plan, shuffles, joinKeys, scans, false, null);
-            if (!scans.isEmpty() && !Rules.asksForFiles(plan)) {
-                request = new ScanRequest(shuffles, joinKeys, scans, optimizer, session, files, Rules.query(), marker);
+            // A connector's scan keeps its own files, whose names it may be asked for.
+            if (!scans.isEmpty() && Rules.asksForFiles(plan)) scans = ofConnectors(scans);
+            if (!scans.isEmpty()) {
+                request = new ScanRequest(shuffles, joinKeys, scans, optimizer, session, files, connectors, Rules.query(), marker);
                 decide.apply(request);
             }
         } catch (Throwable error) {
@@ -1103,7 +1171,7 @@ public class IndexRule extends Rule {
             if (query != warned) org.slf4j.LoggerFactory.getLogger("lakeindex").warn("A query is planned without indexes: " + error);
             warned = query;
         }
-        if (scans.isEmpty()) return plan;
+        if (scans.isEmpty()) return connectors.isEmpty() ? plan : inSubqueries(plan, scans);
         if (request != null && request.refusal() != null) throw new IllegalArgumentException(request.refusal());
         IdentityHashMap replacements = new IdentityHashMap();
         for (int n = 0; n < scans.size(); n++) {
@@ -1112,7 +1180,28 @@ public class IndexRule extends Rule {
             if (scan.replacement != null) replacements.put(scan.node, scan.replacement);
             else scan.leaf.setTagValue(Rules.SEEN, seen(scan.leaf, shuffles, joinKeys));
         }
-        return replacements.isEmpty() ? plan : substitute(plan, replacements);
+        LogicalPlan changed = replacements.isEmpty() ? plan : substitute(plan, replacements);
+        return connectors.isEmpty() ? changed : inSubqueries(changed, scans);
+    }
+
+    /**
+     * The plans of subqueries within a plan. A connector may prepare its scans there only with the query around them; that
+     * of dynamic pruning is a side of a join, and reads what this side does.
+     */
+    private LogicalPlan inSubqueries(LogicalPlan plan, List scans) {
+        IdentityHashMap leaves = new IdentityHashMap();
+        for (int n = 0; n < scans.size(); n++) {
+            ScanPart scan = (ScanPart) scans.get(n);
+            if (scan.connector != null && scan.replacement != null) leaves.put(scan.leaf, SubqueryPlans.leaf(scan.replacement));
+        }
+        return (LogicalPlan) plan.transformAllExpressions(new SubqueryPlans(this, leaves));
+    }
+
+    /** Whether a plan has a scan of a connector's that was not decided on. */
+    boolean hasScans(LogicalPlan plan) {
+        List found = Scala.toList(plan.collectLeaves());
+        for (int n = 0; n < found.size(); n++) if (connectors.of((LogicalPlan) found.get(n)) != null) return true;
+        return false;
     }
 
     /** The query that is planned: a view's own nodes are in the plans of subqueries, and are seen by the next query too. */
@@ -1123,14 +1212,22 @@ public class IndexRule extends Rule {
         return now() + " seen " + shuffles.concern(leaf) + " " + joinKeys.of(leaf).size();
     }
 
+    private static List ofConnectors(List scans) {
+        List found = new ArrayList();
+        for (int n = 0; n < scans.size(); n++) if (((ScanPart) scans.get(n)).connector != null) found.add(scans.get(n));
+        return found;
+    }
+
     private void collect(LogicalPlan node, Shuffles shuffles, JoinKeys joinKeys, List scans, boolean united, FirstRows first) {
         if (node instanceof Project || node instanceof Filter || node instanceof LogicalRelation || node instanceof DataSourceV2ScanRelation) {
             scala.Option operation = PhysicalOperation$.MODULE$.unapply(node);
             if (operation.isDefined()) {
                 scala.Tuple3 parts = (scala.Tuple3) operation.get();
                 LogicalPlan leaf = (LogicalPlan) parts._3();
-                if (isCandidate(leaf, shuffles, joinKeys)) {
+                TableConnector connector = connectors.isEmpty() ? null : connectors.of(leaf);
+                if (connector == null ? isCandidate(leaf, shuffles, joinKeys) : isAsked(leaf, connector, shuffles, joinKeys)) {
                     ScanPart scan = new ScanPart(node, leaf, Scala.toList(parts._1()), Scala.toList(parts._2()), united);
+                    scan.connector = connector;
                     scan.again = !now().isEmpty() && leaf.getTagValue(Rules.SEEN).isDefined() && leaf.getTagValue(Rules.SEEN).get().toString().startsWith(now() + " seen ");
                     scan.first = FirstRows.of(first, leaf);
                     scans.add(scan);
@@ -1141,6 +1238,11 @@ public class IndexRule extends Rule {
         List children = Scala.toList(node.children());
         boolean below = node instanceof Union || (united && (node instanceof Project || node instanceof Filter));
         for (int n = 0; n < children.size(); n++) collect((LogicalPlan) children.get(n), shuffles, joinKeys, scans, below, FirstRows.below(node, first));
+    }
+
+    private boolean isAsked(LogicalPlan leaf, TableConnector connector, Shuffles shuffles, JoinKeys joinKeys) {
+        scala.Option seen = leaf.getTagValue(Rules.SEEN);
+        return (seen.isEmpty() || !seen.get().equals(seen(leaf, shuffles, joinKeys))) && isKnown(connector.address(leaf));
     }
 
     private boolean isCandidate(LogicalPlan leaf, Shuffles shuffles, JoinKeys joinKeys) {
@@ -1155,7 +1257,10 @@ public class IndexRule extends Rule {
         if (!(files.location() instanceof PartitioningAwareFileIndex || files.location() instanceof CatalogFileIndex) || !(files.fileFormat() instanceof DataSourceRegister)) return false;
         if (files.options().contains(marker)) return false;
         String address = Rules.address((LogicalRelation) leaf);
-        if (address == null) return false;
+        return address != null && isKnown(address);
+    }
+
+    private boolean isKnown(String address) {
         Long until = (Long) unrelated.get(address);
         return until == null || until.longValue() < System.currentTimeMillis();
     }
@@ -1172,5 +1277,34 @@ public class IndexRule extends Rule {
             changed.add(child);
         }
         return same ? node : (LogicalPlan) node.withNewChildren(Scala.toSeq(changed));
+    }
+}
+
+/** Decides on the scans of subqueries' plans. */
+class SubqueryPlans extends scala.runtime.AbstractPartialFunction {
+    private final IndexRule rule;
+    private final IdentityHashMap leaves;
+
+    SubqueryPlans(IndexRule rule, IdentityHashMap leaves) {
+        this.rule = rule;
+        this.leaves = leaves;
+    }
+
+    public boolean isDefinedAt(Object expression) { return expression instanceof PlanExpression && ((PlanExpression) expression).plan() instanceof LogicalPlan; }
+
+    public Object applyOrElse(Object expression, scala.Function1 otherwise) {
+        if (!isDefinedAt(expression)) return otherwise.apply(expression);
+        PlanExpression query = (PlanExpression) expression;
+        LogicalPlan plan = (LogicalPlan) query.plan();
+        LogicalPlan changed = plan;
+        if (expression instanceof DynamicPruning) changed = leaves.isEmpty() ? plan : IndexRule.substitute(plan, leaves);
+        else if (rule.hasScans(plan)) changed = (LogicalPlan) rule.apply(plan);
+        return changed == plan ? expression : query.withNewPlan(changed);
+    }
+
+    /** The leaf of a scan's part of a plan. */
+    static LogicalPlan leaf(LogicalPlan node) {
+        while (!Scala.toList(node.children()).isEmpty()) node = (LogicalPlan) node.children().apply(0);
+        return node;
     }
 }

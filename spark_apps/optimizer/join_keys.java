@@ -48,6 +48,7 @@ import org.apache.spark.sql.catalyst.plans.logical.Union;
 import org.apache.spark.sql.catalyst.plans.logical.Window;
 import org.apache.spark.sql.catalyst.rules.RuleExecutor;
 import org.apache.spark.sql.execution.CommandExecutionMode;
+import org.apache.spark.sql.execution.LogicalRDD;
 import org.apache.spark.sql.execution.QueryExecution;
 import org.apache.spark.sql.execution.SQLExecution;
 import org.apache.spark.sql.execution.SparkPlan;
@@ -79,9 +80,13 @@ class JoinKeys {
     private static final List RIGHT_PASSES = Arrays.asList(new Object[] {"Inner", "Cross", "RightOuter"});
 
     private final LogicalPlan plan;
+    private final Connectors connectors;
     private IdentityHashMap byLeaf;
 
-    JoinKeys(LogicalPlan plan) { this.plan = plan; }
+    JoinKeys(LogicalPlan plan, Connectors connectors) {
+        this.plan = plan;
+        this.connectors = connectors;
+    }
 
     /** Id of a column of a leaf -> the keys that it must have, each a source and the position of the key in it. */
     Map of(LogicalPlan leaf) {
@@ -161,9 +166,12 @@ class JoinKeys {
     }
 
     /** What is asked of a node's rows, as far as it is asked of those of its child. */
-    private static Map below(LogicalPlan node, LogicalPlan child, Map asked) {
+    private Map below(LogicalPlan node, LogicalPlan child, Map asked) {
         if (asked.isEmpty()) return asked;
-        if (node instanceof Project) return deterministic(((Project) node).projectList()) ? renamed(asked, ((Project) node).projectList()) : new HashMap();
+        if (node instanceof Project) {
+            List computed = Scala.toList(((Project) node).projectList());
+            return deterministic(computed) || (onlyMarks(computed) && isTarget(child)) ? renamed(asked, computed) : new HashMap();
+        }
         if (node instanceof Filter) return ((Filter) node).condition().deterministic() ? asked : new HashMap();
         if (node instanceof Aggregate) return among(renamed(asked, ((Aggregate) node).aggregateExpressions()), ((Aggregate) node).groupingExpressions());
         if (node instanceof Window) return among(asked, ((Window) node).partitionSpec());
@@ -178,6 +186,26 @@ class JoinKeys {
             return below;
         }
         return node instanceof Sort || node instanceof RepartitionOperation ? asked : new HashMap();
+    }
+
+    // What a command marks the rows of its target by: it asks whether two rows have the same mark, and never which one.
+    private static final List MARKS = Arrays.asList(new Object[] {"MonotonicallyIncreasingID", "InputFileName"});
+
+    private static boolean onlyMarks(List expressions) {
+        for (int n = 0; n < expressions.size(); n++) {
+            Expression each = (Expression) expressions.get(n);
+            if (each.deterministic() || MARKS.contains(each.getClass().getSimpleName())) continue;
+            if (!onlyMarks(Scala.toList(each.children())) || each.children().isEmpty()) return false;
+        }
+        return true;
+    }
+
+    /** Whether a plan is the target of a command, as it is read from its files. */
+    private boolean isTarget(LogicalPlan plan) {
+        while (plan instanceof Project || plan instanceof Filter) plan = (LogicalPlan) plan.children().apply(0);
+        if (connectors.isEmpty()) return false;
+        TableConnector connector = connectors.of(plan);
+        return connector != null && !connector.purpose(plan).equals("read");
     }
 
     private static boolean deterministic(Object expressions) {
@@ -390,7 +418,7 @@ class KeySide {
                 Expression key = (Expression) source.keys.get(position);
                 if (!isComparable(key.dataType(), column)) continue;
                 Expression[] found = {key};
-                KeySide side = find(source.side, found, scans, marker, false);
+                KeySide side = find(source.side, found, scans, marker, false, scan.connector);
                 if (side == null) continue;
                 side.source = source;
                 KeySide known = null;
@@ -419,7 +447,7 @@ class KeySide {
      *
      * ours: whether the whole plan was put in the place of a scan, and so gives the same rows each time that it is run.
      */
-    private static KeySide find(LogicalPlan node, Expression[] key, List scans, String marker, boolean ours) {
+    private static KeySide find(LogicalPlan node, Expression[] key, List scans, String marker, boolean ours, TableConnector connector) {
         if (node.isStreaming() || !isPlain(key[0])) return null;
         List filters = new ArrayList();
         while (true) {
@@ -431,10 +459,12 @@ class KeySide {
                     number = n;
                 }
             }
-            if (part != null && part.replacement != null) return find(part.replacement, key, new ArrayList(), marker, true);
+            if (part != null && part.replacement != null) return find(part.replacement, key, new ArrayList(), marker, true, connector);
             if (part != null && !part.decided) return new KeySide(node, filters, "undecided", part, number);
             if (node instanceof LocalRelation) return new KeySide(node, filters, "local", null, -1);
             if (node instanceof InMemoryRelation) return new KeySide(node, filters, "cached", null, -1);
+            if (node instanceof LogicalRDD && ((LogicalRDD) node).rdd().isCheckpointed()) return new KeySide(node, filters, "checkpoint", null, -1);
+            if (connector != null && connector.isPinned(node)) return new KeySide(node, filters, "pinned", null, -1);
             if (node instanceof LogicalRelation) return ofFiles((LogicalRelation) node, filters, marker);
             Expression[] below = {key[0]};
             LogicalPlan child = KeyOrigin.child(node, below);
@@ -498,6 +528,10 @@ class KeySide {
         if (kind.equals("undecided")) {
             said.put("bytes", Long.valueOf(most(part.leaf.stats().sizeInBytes())));
             said.put("filtered", Boolean.valueOf(!part.plain.isEmpty()));
+        } else if (kind.equals("checkpoint")) {
+            // Its size is not known to Spark, and it is in the executors' memory.
+            said.put("bytes", Long.valueOf(0));
+            said.put("rows", Long.valueOf(0));
         } else {
             LogicalPlan read = new Project(Scala.toSeq(referenced(kept)), node);
             said.put("bytes", Long.valueOf(most(read.stats().sizeInBytes())));

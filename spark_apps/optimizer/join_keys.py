@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
@@ -50,7 +50,8 @@ class KeySide:
 
     :param types: of the scan's columns. :param null_safe: whether a null meets a null (``<=>``), by column.
     :param kind: values of the query itself (``local``), a frame in memory (``cached``), ``files``, a scan that
-        this package plans (``planned``), or a scan that is to be decided on before (``undecided``).
+        this package plans (``planned``), or a scan that is to be decided on before (``undecided``); a frame of which
+        a checkpoint was made (``checkpoint``), and files of a version of a table (``pinned``).
     :param rows: of the part, by estimate. :param filtered: whether only some of them have keys of the side.
     :param loaded: whether a cached frame is in memory. :param deterministic: whether it would be the same made anew.
     :param scan: that is to be decided on.
@@ -89,17 +90,21 @@ class JoinKeys:
         number: int,
         plan: ReadPlan,
         planned: Callable[[Filter], ReadPlan],
+        seconds: Callable[[ReadPlan], float] = plan_seconds,
+        kinds: Collection[str] | None = None,
     ) -> tuple[ReadPlan, str | None, str | None]:
         """Return what is read of a scan, narrowed down by keys of joins, which were taken or why not, and a filter.
 
         The filter, SQL or ``None``, lets rows with these keys pass, by which Parquet passes over pages.
 
         :param plan: what is read by the query's own filters. :param planned: plans with a narrower one.
+        :param seconds: estimates how long reading what a plan names takes.
+        :param kinds: of sides that give the same keys whenever they are asked, where no others will do.
         """
         if plan.nothing_matches or str(setting(self.spark, ENABLED, "true")).lower() != "true":
             return plan, None, None
         try:
-            return self._narrowed(number, plan, planned)
+            return self._narrowed(number, plan, planned, seconds, kinds)
         except Exception as error:  # noqa: BLE001 - without them the scan is read as its own filters leave it
             logger.warning("Keys of joins are not taken for the scan of %s: %s", plan.snapshot.store.uri, error)
             return plan, f"not taken: {type(error).__name__}: {error}", None
@@ -109,10 +114,15 @@ class JoinKeys:
         number: int,
         plan: ReadPlan,
         planned: Callable[[Filter], ReadPlan],
+        seconds: Callable[[ReadPlan], float],
+        kinds: Collection[str] | None,
     ) -> tuple[ReadPlan, str | None, str | None]:
         notes, filters = [], list[str]()
         for side in self._sides(number, plan):
-            keys = self._keys(side, plan)
+            if kinds is not None and side.kind not in kinds:
+                notes.append(f"keys of {side} not taken: they could be others when the command reads them")
+                continue
+            keys = self._keys(side, seconds(plan))
             if isinstance(keys, str):
                 notes.append(f"keys of {side} not taken: {keys}")
                 continue
@@ -152,15 +162,18 @@ class JoinKeys:
     def _most(self) -> int:
         return int(setting(self.spark, MAX_BYTES, str(DEFAULT_MAX_BYTES)) or 0)
 
-    def _keys(self, side: KeySide, plan: ReadPlan) -> frozenset[Key] | str:
-        """Return the keys of a side, or why they are not taken."""
+    def _keys(self, side: KeySide, saved: float) -> frozenset[Key] | str:
+        """Return the keys of a side, or why they are not taken.
+
+        :param saved: the seconds that reading what is left takes.
+        """
         seconds = 0.0
         if side.kind != "local":
             refused = self._refusal(side)
             if refused is not None:
                 return refused
             worth = float(setting(self.spark, WORTH, str(DEFAULT_WORTH)) or 0)
-            saved, cost = plan_seconds(plan), _JOB_SECONDS + read_seconds(self.spark, side.bytes)
+            cost = _JOB_SECONDS + read_seconds(self.spark, side.bytes)
             if saved < worth * cost:
                 return f"finding them takes about {cost:.2g} s, and reading what is left {saved:.2g} s"
             most = float(setting(self.spark, MAX_SECONDS, str(DEFAULT_MAX_SECONDS)) or 0)

@@ -31,8 +31,10 @@ from spark_apps.indexes.covering.definition import has_buckets
 from spark_apps.mergetree.reader_settings import TEXTS, differing_setting
 from spark_apps.mergetree.schema import struct_type
 from spark_apps.mergetree.tree import Snapshot
+from spark_apps.optimizer.connectors.choosing import NotChosen, choose_files, path_key
 from spark_apps.optimizer.join_keys import JoinKeys
 from spark_apps.optimizer.limits import MAX_INDEX_SHARE, MAX_QUERIES, MIN_SAVED_SECONDS, SURE_INDEX_SHARE
+from spark_apps.optimizer.scan_filters import joined, predicate_of
 from spark_apps.query.explain import Explanation, explain_plan
 from spark_apps.query.first_rows import FirstRows, bound_of
 from spark_apps.query.logged import Asked, keeps_log, note_query, note_scan
@@ -41,7 +43,6 @@ from spark_apps.query.planning import (
     Shuffle,
     filter_of,
     matching_partitions,
-    parse_for_session,
     plan_read,
     prunes_by,
     read_seconds,
@@ -52,12 +53,10 @@ from spark_apps.query.reading import keeps_buckets, planned_rows
 from spark_apps.storage.errors import (
     InvalidInput,
     InvalidName,
-    InvalidPredicate,
     LakeIndexError,
     OtherFormat,
     StorageUnavailable,
     TableNotFound,
-    UnknownColumn,
     VersionNotFound,
 )
 from spark_apps.storage.store import Store
@@ -96,6 +95,8 @@ class ScanDecision:
         index has the layout for it.
     :param keys: for how many keys of a join's other side indexes were asked, by column, or why they were not; ``None``
         if the table has no index over the columns that its joins compare.
+    :param scanned: of a table that its own connector reads, how many files are in the connector's own plan, and how
+        many of them are read.
     """
 
     address: str
@@ -105,6 +106,7 @@ class ScanDecision:
     failed: bool = False
     shuffle: str | None = None
     keys: str | None = None
+    scanned: tuple[int, int] | None = None
 
     @cached_property
     def explanation(self) -> Explanation | None:
@@ -115,7 +117,8 @@ class ScanDecision:
         """Return plain types, for JSON and XCom."""
         explanation = None if self.explanation is None else self.explanation.to_dict()
         return {"address": self.address, "replaced": self.replaced, "reason": self.reason,
-                "shuffle": self.shuffle, "keys": self.keys, "explanation": explanation}  # fmt: skip
+                "shuffle": self.shuffle, "keys": self.keys, "scanned": self.scanned,
+                "explanation": explanation}  # fmt: skip
 
 
 @dataclass
@@ -149,9 +152,11 @@ class _Scan:
     :param joined: columns that a join compares with keys of another side, without which rows do not count.
     :param first: the rows that the query takes alone, at the ends of columns; none if it takes others too.
     :param again: whether this query has asked before, when its subquery was no side of a join yet.
+    :param id: of a table that its own connector reads, the format's own id; ``purpose``: ``read``, or the command whose
+        target it is; ``stored``: by what name a column is in its files.
     """
 
-    kind: Literal["keyed", "files"]
+    kind: Literal["keyed", "files", "connector"]
     address: str
     columns: tuple[str, ...]
     types: tuple[str, ...]
@@ -164,6 +169,9 @@ class _Scan:
     joined: tuple[str, ...] = ()
     first: tuple[FirstRows, ...] = ()
     again: bool = False
+    id: str = ""
+    purpose: str = "read"
+    stored: Mapping[str, str] = field(default_factory=dict)
 
     @classmethod
     def of(cls, said: Mapping[str, Any]) -> _Scan:
@@ -172,6 +180,7 @@ class _Scan:
             said.get("version", -1), said.get("format", ""), said.get("options", {}),
             tuple((name, kind) for name, kind in said.get("schema", ())), tuple(said.get("marked", ())),
             tuple(said.get("joined", ())), tuple(map(FirstRows.of, said.get("first", ()))), said.get("again", False),
+            said.get("id", ""), said.get("purpose", "read"), said.get("stored", {}),
         )  # fmt: skip
 
 
@@ -395,7 +404,7 @@ class Rewriter:
             groups = dict.fromkeys(name for one in shuffles if not one["whole"] for name in one["columns"])
             asked = Asked(scan.columns, where, scan.joined, tuple(groups), left=not decision.replaced)
             note_query(plan, asked, started)
-        elif plan is None and scan.kind == "files" and not decision.failed:
+        elif plan is None and scan.kind != "keyed" and not decision.failed:
             for log in self._sources.get(locate(_path_of(scan.address)).uri, ()):
                 head = self._tables[log].timeline.head
                 if not head.dropped and head.definition is not None:
@@ -413,11 +422,13 @@ class Rewriter:
     def _replace(self, request: Any, number: int, scan: _Scan, query: _Query, keys: JoinKeys) -> ScanDecision | None:
         if scan.kind == "keyed":
             snapshot = self._keyed_snapshot(scan, query)
-            read = _plan(request, number, scan, snapshot, _filter_of(snapshot, scan), keys)
+            read = _plan(request, number, scan, snapshot, predicate_of(snapshot, scan.filters), keys)
             _put(request, number, read.plan, read.filter)
             return ScanDecision(scan.address, True, None, read.plan, shuffle=read.shuffle, keys=read.keys)
+        if scan.kind == "connector":
+            return self._choose_files(request, number, scan, query, keys)
         left: list[ScanDecision] = []
-        for handle in self._sources_at(scan.address, query):
+        for handle in self._sources_at(scan.address, query, PLAIN_FORMATS):
             if not handle.timeline.head.indexes:
                 left.append(ScanDecision(scan.address, False, _NO_INDEX))
                 continue
@@ -436,6 +447,36 @@ class Rewriter:
                 _put(request, number, read.plan, read.filter)
                 return ScanDecision(scan.address, True, None, read.plan, shuffle=read.shuffle, keys=read.keys)
             left.append(ScanDecision(scan.address, False, _why_not(read.plan), read.plan, keys=read.keys))
+        return self._left(scan, left)
+
+    def _choose_files(
+        self, request: Any, number: int, scan: _Scan, query: _Query, keys: JoinKeys
+    ) -> ScanDecision | None:
+        """Leave those files of a connector's scan out in which indexes find no row that counts."""
+        left: list[ScanDecision] = []
+        for handle in self._sources_at(scan.address, query, (scan.format,)):
+            if not handle.timeline.head.indexes:
+                left.append(ScanDecision(scan.address, False, _NO_INDEX))
+                continue
+            try:
+                chosen = choose_files(
+                    Snapshot(self.spark, handle.timeline.store, handle.timeline.head), scan, number, keys
+                )
+            except NotChosen as why:
+                left.append(ScanDecision(scan.address, False, str(why)))
+                continue
+            counts = json.loads(request.keep(number, chosen.lines) or "null") if chosen.lines else [0, 0]
+            if counts is None or counts[1] < counts[0]:
+                files = None if counts is None else (counts[0], counts[1])
+                return ScanDecision(scan.address, True, None, chosen.plan, keys=chosen.keys, scanned=files)
+            why_not = (
+                _why_not(chosen.plan) if not chosen.lines else "the files that indexes rule out are not in the scan"
+            )
+            left.append(ScanDecision(scan.address, False, why_not, chosen.plan, keys=chosen.keys))
+        return self._left(scan, left)
+
+    def _left(self, scan: _Scan, left: Sequence[ScanDecision]) -> ScanDecision | None:
+        """Return why a scan is left to Spark; ``None`` where nobody knows of its address, which is not asked again."""
         if not left:
             assert self.rule is not None
             self.rule.forgo(scan.address)
@@ -452,7 +493,7 @@ class Rewriter:
         if snapshot.external is not None:
             snapshot.external.check(())
         _check_same_reading(self.spark, snapshot.table, scan)
-        where = _filter_of(snapshot, scan)
+        where = predicate_of(snapshot, scan.filters)
         _check_same_partitions(snapshot, json.loads(request.partitions(number)))
         snapshot = self._only_files_of_spark(request, number, snapshot, where)
         return _plan(request, number, scan, snapshot, where, keys)
@@ -486,11 +527,10 @@ class Rewriter:
         state = timeline.refresh()
         if state.definition is None or state.dropped or state.table.source is None:
             return
-        if state.table.source.format in PLAIN_FORMATS:
-            logs = self._sources.setdefault(state.table.source.location, [])
-            if timeline.store.uri not in logs:
-                logs.append(timeline.store.uri)
-            self._tables[timeline.store.uri] = TableHandle(self.spark, timeline, self.options)
+        logs = self._sources.setdefault(state.table.source.location, [])
+        if timeline.store.uri not in logs:
+            logs.append(timeline.store.uri)
+        self._tables[timeline.store.uri] = TableHandle(self.spark, timeline, self.options)
 
     def _newest(self, log: Store) -> TableHandle:
         """Return the table of a log, read to its end; another table if the log was begun anew.
@@ -503,8 +543,8 @@ class Rewriter:
         handle.timeline.refresh()
         return handle
 
-    def _sources_at(self, address: str, query: _Query) -> list[TableHandle]:
-        """Return the sources that are registered at an address, which may be a pattern.
+    def _sources_at(self, address: str, query: _Query, formats: Collection[str]) -> list[TableHandle]:
+        """Return the sources of some formats that are registered at an address, which may be a pattern.
 
         Their logs are read to their ends once a query.
         """
@@ -523,7 +563,7 @@ class Rewriter:
         for log in self._sources.get(location.uri, ()):
             handles.append(self._tables[log] if log in query.logs else self._newest(Store(log, self.options)))
             query.logs.add(log)
-        return [handle for handle in handles if not handle.timeline.head.dropped and handle.timeline.head.definition]
+        return [handle for handle in handles if _is_of(handle, formats)]
 
     def _in_warehouse(self, location: Location) -> bool:
         return self.warehouse.root is not None and location.uri.startswith(f"{locate(self.warehouse.root).uri}/")
@@ -561,6 +601,13 @@ class Rewriter:
         return snapshot
 
 
+def _is_of(handle: TableHandle, formats: Collection[str]) -> bool:
+    head = handle.timeline.head
+    if head.dropped or not head.definition:
+        return False
+    return head.table.source is not None and head.table.source.format in formats
+
+
 def _same_writers(source: Path, log: Path) -> bool:
     """Tell whether no more users may write to the folder of a log than to its source.
 
@@ -571,36 +618,13 @@ def _same_writers(source: Path, log: Path) -> bool:
     return entries.st_uid in (files.st_uid, os.geteuid()) and not entries.st_mode & others & ~files.st_mode
 
 
-def _filter_of(snapshot: Snapshot, scan: _Scan) -> Filter | None:
-    """Return the predicate of a scan.
-
-    A filter that cannot be read prunes nothing. (Spark applies all of them to the rows.)
-    """
-    try:
-        return filter_of(snapshot, _joined(scan.filters))
-    except (InvalidPredicate, UnknownColumn):
-        return filter_of(snapshot, _joined([text for text in scan.filters if _is_readable(snapshot, text)]))
-
-
-def _joined(filters: Sequence[str]) -> str | None:
-    return " AND ".join(f"({text})" for text in filters) or None
-
-
 _GIVEN = re.compile(r"\(?(isnotnull\((.*)\)|.* IS NOT NULL)\)?", re.DOTALL)
 
 
 def _asked_text(filters: Sequence[str]) -> str | None:
     """Return what a query asks of a scan, without what Spark adds to each comparison: that its column is not null."""
     asked = [text for text in filters if not _GIVEN.fullmatch(text)] or list(filters)
-    return asked[0] if len(asked) == 1 else _joined(asked)
-
-
-def _is_readable(snapshot: Snapshot, text: str) -> bool:
-    try:
-        parse_for_session(snapshot, text)
-    except (InvalidPredicate, UnknownColumn):
-        return False
-    return True
+    return asked[0] if len(asked) == 1 else joined(asked)
 
 
 def _columns(snapshot: Snapshot, scan: _Scan) -> Sequence[str]:
@@ -769,9 +793,9 @@ def _check_same_partitions(snapshot: Snapshot, folders: Mapping[str, Sequence[st
     """
     if not folders:
         return
-    values = {_path_key(path): texts for path, texts in folders.items()}
+    values = {path_key(path): texts for path, texts in folders.items()}
     for file in snapshot.state.files(DATA_TREE):
-        folder = _path_key(file.path).rpartition("/")[0]
+        folder = path_key(file.path).rpartition("/")[0]
         if folder in values and values[folder] != list(snapshot.state.partitions[file.partition].values):
             raise _LeftToSpark(f"{folder} is another partition in Spark's catalog, or several")
 
@@ -787,10 +811,10 @@ def _only_files_of_spark(snapshot: Snapshot, lines: str, where: Filter | None) -
     for line in lines.splitlines():
         path, size, modified = line.rsplit("\t", 2)
         if int(size):
-            spark_files[_path_key(path)] = (int(size), int(modified))
+            spark_files[path_key(path)] = (int(size), int(modified))
     missing: list[DataFile] = []
     for file in snapshot.state.files(DATA_TREE):
-        listed = spark_files.pop(_path_key(file.path), None)
+        listed = spark_files.pop(path_key(file.path), None)
         if listed is None:
             missing.append(file)
             continue
@@ -804,10 +828,3 @@ def _only_files_of_spark(snapshot: Snapshot, lines: str, where: Filter | None) -
         missing = [file for file in missing if file.partition in kept]
     removed = [RemoveFile(DATA_TREE, file.path) for file in missing]
     return replace(snapshot, state=folded_in(snapshot.state, removed)) if removed else snapshot
-
-
-def _path_key(path: str) -> str:
-    if path.startswith("file:"):
-        return _path_of(path)
-    scheme, sign, rest = path.partition("://")
-    return f"{'s3' if scheme in ('s3a', 's3n') else scheme}{sign}{rest}"

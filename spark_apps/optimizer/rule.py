@@ -1,7 +1,8 @@
 """The rule in Spark's optimizer: compiled once a JVM, installed once a session, among those that others put there.
 
-Its Java part (``index_rule.java``, ``join_keys.java``) is compiled in the session
-(:mod:`spark_apps.engine.java_part`).
+Its Java part (``index_rule.java``, ``join_keys.java``, ``connectors/connector.java``) is compiled in the session
+(:mod:`spark_apps.engine.java_part`); what knows another format's connector is compiled beside it
+(:mod:`spark_apps.optimizer.connectors.connector`).
 """
 
 from __future__ import annotations
@@ -16,8 +17,9 @@ from typing import TYPE_CHECKING, Any
 from py4j.protocol import Py4JError
 from pyspark.java_gateway import ensure_callback_server_started
 
-from spark_apps.engine.java_part import compiled, new
+from spark_apps.engine.java_part import compiled, new, with_sequences
 from spark_apps.engine.spark_utils import OWN_SCAN
+from spark_apps.optimizer.connectors.connector import add_connectors
 from spark_apps.optimizer.limits import UNREGISTERED_MILLISECONDS
 
 if TYPE_CHECKING:
@@ -80,6 +82,7 @@ class InstalledRule:
         self._rule.setSession(self._session.sessionState())
         self._rule.setFiles(_Finding(files))
         self._rule.setDecide(_Decision(decide))
+        self.formats = frozenset(add_connectors(self._jvm, self._classes, self._rule))
         self._change_rules(lambda rules: [*rules, self._rule])
 
     def remove(self) -> None:
@@ -183,7 +186,7 @@ class InstalledRule:
         getattr(experimental, "extraOptimizations_$eq")(sequence)
 
 
-_PARTS = ("index_rule.java", "join_keys.java")
+_PARTS = ("index_rule.java", "join_keys.java", "connectors/connector.java")
 
 
 @cache
@@ -202,7 +205,4 @@ def _source() -> str:
 
 def _compile(jvm: Any) -> Any:
     """Return the loader of the rule's classes, compiled once for a JVM."""
-    modern = jvm.scala.util.Properties.versionNumberString() >= "2.13"
-    return compiled(
-        jvm, _source().replace("@SEQ@", "scala.collection.immutable.Seq" if modern else "scala.collection.Seq")
-    )
+    return compiled(jvm, with_sequences(jvm, _source()))

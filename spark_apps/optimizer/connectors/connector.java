@@ -1,0 +1,173 @@
+// What the index rule asks of the connector of another format. A connector's own part knows its classes and is compiled
+// by itself, where they are there; the rule knows this interface alone. Compiled with index_rule.java.
+
+package lakeindex;
+
+import java.util.ArrayList;
+import java.util.HashMap;
+import java.util.HashSet;
+import java.util.List;
+import java.util.Map;
+import java.util.Set;
+
+import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
+
+/** A file of a connector's scan. */
+public class ScanFile {
+    public final Object file;
+    public final String path;
+    public final String state;
+    public final long bytes;
+
+    /**
+     * file: as the connector knows it. path: decoded, with its scheme. state: what decides on its rows beside its bytes,
+     * such as the id of a list of deleted rows; empty where nothing does.
+     */
+    public ScanFile(Object file, String path, String state, long bytes) {
+        this.file = file;
+        this.path = path;
+        this.state = state;
+        this.bytes = bytes;
+    }
+
+    /** A path as the log of indexes has it, whichever way a file system writes it. */
+    public static String key(String path) {
+        if (path.startsWith("file:")) {
+            int start = 5;
+            while (start < path.length() && path.charAt(start) == '/') start++;
+            return "/" + path.substring(start);
+        }
+        if (path.startsWith("s3a://") || path.startsWith("s3n://")) return "s3" + path.substring(3);
+        return path;
+    }
+}
+
+/** Scans of one format, as its own connector puts them into a plan. */
+public interface TableConnector {
+    /** The format, as a registered source has it. */
+    String format();
+
+    /** Whether a leaf is a scan whose files may be chosen: a read, or the target of a command. Scans whose files were chosen are none. */
+    boolean recognizes(LogicalPlan leaf);
+
+    /** The folder of the table. */
+    String address(LogicalPlan leaf);
+
+    /** The format's own id of the table, which one that is made anew at the address does not have. */
+    String id(LogicalPlan leaf);
+
+    /** "read", or the command whose target it is. */
+    String purpose(LogicalPlan leaf);
+
+    /** What scans are changed together by: the leaf where each is changed by itself. */
+    Object identity(LogicalPlan leaf);
+
+    /** Name of a column -> what the format knows it by in data files. */
+    Map columns(LogicalPlan leaf);
+
+    /** The scan's own files, as ScanFile. */
+    List files(LogicalPlan leaf);
+
+    /** Whether what was recorded of a file's rows in a state is no less than they are now. */
+    boolean holds(LogicalPlan leaf, String then, ScanFile now);
+
+    /** The scan with these of its files alone; never none. Scans of other files are not equal to it. */
+    LogicalPlan keep(LogicalPlan leaf, List files);
+
+    /** Whether a leaf reads the same rows each time, whatever is written meanwhile. */
+    boolean isPinned(LogicalPlan leaf);
+}
+
+/** The connectors that a session has. One that fails is asked no more. */
+class Connectors {
+    private final List connectors = new ArrayList();
+
+    void add(TableConnector connector) { connectors.add(connector); }
+
+    boolean isEmpty() { return connectors.isEmpty(); }
+
+    /** The connector whose scan a leaf is; null if it is none's. */
+    TableConnector of(LogicalPlan leaf) {
+        for (int n = connectors.size() - 1; n >= 0; n--) {
+            TableConnector connector = (TableConnector) connectors.get(n);
+            try {
+                if (connector.recognizes(leaf)) return connector;
+            } catch (Throwable error) {
+                failed(connector, error);
+            }
+        }
+        return null;
+    }
+
+    boolean isPinned(LogicalPlan leaf) {
+        for (int n = connectors.size() - 1; n >= 0; n--) {
+            TableConnector connector = (TableConnector) connectors.get(n);
+            try {
+                if (connector.isPinned(leaf)) return true;
+            } catch (Throwable error) {
+                failed(connector, error);
+            }
+        }
+        return false;
+    }
+
+    /** Warn once, and leave the connector's scans to it from now on. */
+    void failed(TableConnector connector, Throwable error) {
+        if (error instanceof VirtualMachineError) throw (VirtualMachineError) error;
+        if (!connectors.remove(connector)) return;
+        org.slf4j.LoggerFactory.getLogger("lakeindex").warn("Tables of the format " + connector.format() + " are read without indexes, for this version of its connector is another than is known: " + error);
+    }
+}
+
+/** What is left of scans that one object of a connector reads: the files that all of them can do without are left out. */
+class KeptFiles {
+    private final TableConnector connector;
+    private final List scans = new ArrayList();
+    private final List leftOut = new ArrayList();
+
+    KeptFiles(TableConnector connector) { this.connector = connector; }
+
+    /** leftOut: path -> the state in which it was recorded that it has no row which counts; null where nothing is known. */
+    void add(ScanPart scan, Map leftOut) {
+        scans.add(scan);
+        this.leftOut.add(leftOut);
+    }
+
+    /** Put what is kept in the place of the scans; returns how many files the scan has and keeps, and their bytes. */
+    long[] apply() {
+        LogicalPlan leaf = ((ScanPart) scans.get(0)).leaf;
+        List files = connector.files(leaf);
+        List kept = new ArrayList();
+        long[] counts = new long[4];
+        ScanFile smallest = null;
+        for (int n = 0; n < files.size(); n++) {
+            ScanFile file = (ScanFile) files.get(n);
+            counts[0]++;
+            counts[2] += file.bytes;
+            if (smallest == null || file.bytes < smallest.bytes) smallest = file;
+            if (!isNeeded(leaf, file)) continue;
+            kept.add(file);
+            counts[1]++;
+            counts[3] += file.bytes;
+        }
+        // A command that reads no file at all loses its counts.
+        if (kept.isEmpty() && smallest != null) {
+            kept.add(smallest);
+            counts[1] = 1;
+            counts[3] = smallest.bytes;
+        }
+        if (kept.size() == files.size()) return counts;
+        LogicalPlan changed = connector.keep(leaf, kept);
+        for (int n = 0; n < scans.size(); n++) ((ScanPart) scans.get(n)).putLeaf(changed);
+        return counts;
+    }
+
+    private boolean isNeeded(LogicalPlan leaf, ScanFile file) {
+        for (int n = 0; n < leftOut.size(); n++) {
+            Map states = (Map) leftOut.get(n);
+            String then = states == null ? null : (String) states.get(ScanFile.key(file.path));
+            if (then == null || !connector.holds(leaf, then, file)) return true;
+        }
+        return false;
+    }
+}
