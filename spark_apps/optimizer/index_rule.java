@@ -1200,7 +1200,7 @@ public class IndexRule extends Rule {
     /** Whether a plan has a scan of a connector's that was not decided on. */
     boolean hasScans(LogicalPlan plan) {
         List found = Scala.toList(plan.collectLeaves());
-        for (int n = 0; n < found.size(); n++) if (connectors.of((LogicalPlan) found.get(n)) != null) return true;
+        for (int n = 0; n < found.size(); n++) if (connectorOf((LogicalPlan) found.get(n)) != null) return true;
         return false;
     }
 
@@ -1224,7 +1224,7 @@ public class IndexRule extends Rule {
             if (operation.isDefined()) {
                 scala.Tuple3 parts = (scala.Tuple3) operation.get();
                 LogicalPlan leaf = (LogicalPlan) parts._3();
-                TableConnector connector = connectors.isEmpty() ? null : connectors.of(leaf);
+                TableConnector connector = connectorOf(leaf);
                 if (connector == null ? isCandidate(leaf, shuffles, joinKeys) : isAsked(leaf, connector, shuffles, joinKeys)) {
                     ScanPart scan = new ScanPart(node, leaf, Scala.toList(parts._1()), Scala.toList(parts._2()), united);
                     scan.connector = connector;
@@ -1238,6 +1238,14 @@ public class IndexRule extends Rule {
         List children = Scala.toList(node.children());
         boolean below = node instanceof Union || (united && (node instanceof Project || node instanceof Filter));
         for (int n = 0; n < children.size(); n++) collect((LogicalPlan) children.get(n), shuffles, joinKeys, scans, below, FirstRows.below(node, first));
+    }
+
+    /** The connector whose scan a leaf is; null if it is none's, or rows are read for an index. */
+    private TableConnector connectorOf(LogicalPlan leaf) {
+        if (connectors.isEmpty()) return null;
+        BaseRelation relation = leaf instanceof LogicalRelation ? ((LogicalRelation) leaf).relation() : null;
+        if (relation instanceof HadoopFsRelation && ((HadoopFsRelation) relation).options().contains(marker)) return null;
+        return connectors.of(leaf);
     }
 
     private boolean isAsked(LogicalPlan leaf, TableConnector connector, Shuffles shuffles, JoinKeys joinKeys) {

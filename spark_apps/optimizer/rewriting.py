@@ -31,7 +31,7 @@ from spark_apps.indexes.covering.definition import has_buckets
 from spark_apps.mergetree.reader_settings import TEXTS, differing_setting
 from spark_apps.mergetree.schema import struct_type
 from spark_apps.mergetree.tree import Snapshot
-from spark_apps.optimizer.connectors.choosing import NotChosen, choose_files, path_key
+from spark_apps.optimizer.file_choice import NotChosen, choose_files, path_key
 from spark_apps.optimizer.join_keys import JoinKeys
 from spark_apps.optimizer.limits import MAX_INDEX_SHARE, MAX_QUERIES, MIN_SAVED_SECONDS, SURE_INDEX_SHARE
 from spark_apps.optimizer.scan_filters import joined, predicate_of

@@ -1,8 +1,8 @@
 """The rule in Spark's optimizer: compiled once a JVM, installed once a session, among those that others put there.
 
-Its Java part (``index_rule.java``, ``join_keys.java``, ``connectors/connector.java``) is compiled in the session
+Its Java part (``index_rule.java``, ``join_keys.java``, ``connector.java``) is compiled in the session
 (:mod:`spark_apps.engine.java_part`); what knows another format's connector is compiled beside it
-(:mod:`spark_apps.optimizer.connectors.connector`).
+(:mod:`spark_apps.optimizer.connectors`).
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from pyspark.java_gateway import ensure_callback_server_started
 
 from spark_apps.engine.java_part import compiled, new, with_sequences
 from spark_apps.engine.spark_utils import OWN_SCAN
-from spark_apps.optimizer.connectors.connector import add_connectors
+from spark_apps.optimizer.connectors import add_connectors
 from spark_apps.optimizer.limits import UNREGISTERED_MILLISECONDS
 
 if TYPE_CHECKING:
@@ -186,7 +186,7 @@ class InstalledRule:
         getattr(experimental, "extraOptimizations_$eq")(sequence)
 
 
-_PARTS = ("index_rule.java", "join_keys.java", "connectors/connector.java")
+_PARTS = ("index_rule.java", "join_keys.java", "connector.java")
 
 
 @cache

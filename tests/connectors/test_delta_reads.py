@@ -39,7 +39,7 @@ def trips(spark, tmp_path_factory) -> Iterator[str]:
     spark.sql("CREATE TABLE riders USING delta AS SELECT concat('r', id) AS rider, id AS number FROM range(400)")
     table = IndexedTable.register(spark, path, "delta")
     table.create_index("by_key", "secondary", ["key"])
-    table.create_index("by_n", "skipping", ["n"])
+    table.create_index("by_n", "skipping", ["values(n)"])
     table.create_index("by_rider", "secondary", ["rider"])
     yield path
     spark_apps.disable(spark)
@@ -151,7 +151,7 @@ def test_given_files_and_deletes_since_then_new_files_stay_and_a_version_of_fewe
     table = IndexedTable.register(spark, path, "delta")
     table.create_index("by_key", "secondary", ["key"])
     spark.sql(f"DELETE FROM delta.`{path}` WHERE key = {later}")
-    spark.sql(f"INSERT INTO delta.`{path}` VALUES (306, {deleted}), (9000, 1)")
+    spark.sql(f"INSERT INTO delta.`{path}` VALUES (306, {deleted}), (9000, 1), (9001, 799)")
     of = f"SELECT * FROM delta.`{path}`"
 
     # The file that had a deleted row when it was indexed stays everywhere, and so does the new one.
