@@ -80,7 +80,7 @@ def register(
         source=discovered.source,
     )
     name_together(log, discovered.source)
-    listing = open_source(table, storage_options, log).listing()
+    listing = open_source(table, storage_options, log, spark).listing()
     if listing.fields is not None:
         table = replace(table, fields=listing.fields, partition_by=listing.partition_by or ())
     table = replace(table, source=replace(discovered.source, version=listing.version))
@@ -145,7 +145,7 @@ def at_source_version(handle: TableHandle, source_version: str | int) -> Snapsho
             f"{timeline.store.uri} is no registered source, so it has no source_version.",
             hint="Use version= or as_of=.",
         )
-    listing = open_source(newest.table, handle.source_options, timeline.store.uri).listing(source_version)
+    listing = open_source(newest.table, handle.source_options, timeline.store.uri, handle.spark).listing(source_version)
     best = Snapshot(handle.spark, timeline.store, best_fit(timeline, listing))
     return observe(best, handle.source_options, source_version=source_version).snapshot
 

@@ -87,7 +87,7 @@ class LastObservation:
     def open(self, snapshot: Snapshot, storage_options: Mapping[str, Any] | None) -> Source:
         """Return the source: of plain files, which know their last listing, the same one while its definition stays."""
         table, known = snapshot.table, self._source
-        source = open_source(table, storage_options, snapshot.store.uri)
+        source = open_source(table, storage_options, snapshot.store.uri, snapshot.spark)
         assert table.source is not None
         plain = table.source.format in PLAIN_FORMATS
         if plain and known is not None and known[0] == table and known[1] is storage_options:
@@ -145,7 +145,7 @@ def unobserved(snapshot: Snapshot, storage_options: Mapping[str, Any] | None = N
     """Return a version of the log as it is, with access to the files of the source that it lists."""
     if snapshot.table.source is None:
         return snapshot
-    source = open_source(snapshot.table, storage_options, snapshot.store.uri)
+    source = open_source(snapshot.table, storage_options, snapshot.store.uri, snapshot.spark)
     check_files(snapshot, storage_options)
     try:
         check_unlisted(snapshot.table, storage_options)

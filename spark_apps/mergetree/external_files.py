@@ -14,7 +14,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import reduce
 from pathlib import PurePosixPath
-from typing import Any
+from typing import Any, Protocol, cast
 
 from spark_apps.engine.pyspark_names import Column, DataFrame, F, SparkSession, T, spark_errors
 from spark_apps.engine.spark_utils import (
@@ -150,6 +150,9 @@ VALUES = "values"
 THROUGH = "through"
 """In :attr:`AddFile.extra`: the library that reads the file, where Spark would not read it rightly."""
 
+BY_CONNECTOR = "delta-spark"
+"""In place of a library: the format's own connector, in Spark (:meth:`ConnectedFiles.frame`)."""
+
 WHY = "why"
 """In :attr:`AddFile.extra`: what Spark would not honour."""
 
@@ -158,6 +161,16 @@ _URI = "__index_uri"
 _SPARK_FORMATS = {"delta": "parquet", "iceberg": "parquet"}
 # Dictionaries and Bloom filters are searched bit by bit, so that 0.0 is not found where a file holds -0.0.
 _BY_VALUE = {"parquet.filter.dictionary.enabled": "false", "parquet.filter.bloom.enabled": "false"}
+
+
+class ConnectedFiles(Protocol):
+    """Access to the files of a source by its format's own connector."""
+
+    def frame(self, files: Sequence[DataFile]) -> DataFrame:
+        """Return the rows of some files, with Spark's ``_metadata``.
+
+        :raises StorageError: if a file is not in the version that was listed.
+        """
 
 
 def is_external(snapshot: Snapshot, tree: Tree) -> bool:
@@ -198,8 +211,12 @@ def read_external(snapshot: Snapshot, tree: Tree, files: Iterable[DataFile], col
         return snapshot.spark.createDataFrame([], T.StructType(fields))
     plain = [file for file in files if THROUGH not in (file.extra or {})]
     parts = [_read(snapshot, tree, plain, columns)] if plain else []
+    connected = [file for file in files if (file.extra or {}).get(THROUGH) == BY_CONNECTOR and _is_connected(snapshot)]
+    if connected:
+        parts.append(_read_by_connector(snapshot, tree, connected, columns))
+    named = {file.path for file in connected}
     for file in files:
-        if THROUGH in (file.extra or {}):
+        if THROUGH in (file.extra or {}) and file.path not in named:
             parts.append(_read_through_library(snapshot, tree, file, columns))
     return reduce(DataFrame.unionAll, parts)
 
@@ -317,6 +334,19 @@ def _read_through_library(snapshot: Snapshot, tree: Tree, file: DataFile, column
     if GROUP_ID in columns:
         rows = rows.withColumn(GROUP_ID, F.lit(file.group))
     return rows.select(*map(column, columns))
+
+
+def _is_connected(snapshot: Snapshot) -> bool:
+    return hasattr(snapshot.external, "frame")
+
+
+def _read_by_connector(snapshot: Snapshot, tree: Tree, files: Sequence[DataFile], columns: Sequence[str]) -> DataFrame:
+    """Return the rows of files as the format's own connector reads them: partition columns too."""
+    rows = cast("ConnectedFiles", snapshot.external).frame(files)
+    if GROUP_ID not in columns:
+        return rows.select(*(F.col(f"`{name}`").cast(_column_type(tree, name)).alias(name) for name in columns))
+    values = {GROUP_ID: [file.group for file in files]}
+    return _attach_values(snapshot, tree, rows, files, values).select(*map(column, columns))
 
 
 def _column_type(tree: Tree, name: str) -> T.DataType:

@@ -52,7 +52,7 @@ ENGINE = "deltalake"
 _HARMLESS = {"timestampNtz", "v2Checkpoint", "vacuumProtocolCheck", "deletionVectors", "columnMapping"}
 _WHOLE = {"typeWidening": "type widening", "typeWidening-preview": "type widening"}
 _KEY = "key below the table's folder"
-_AS_PARTITION = {"tinyint", "smallint", "int", "bigint", "string", "boolean", "date"}
+AS_PARTITION = {"tinyint", "smallint", "int", "bigint", "string", "boolean", "date"}
 
 
 @dataclass(frozen=True)
@@ -127,7 +127,7 @@ class DeltaTable:
             raise UnsupportedSource(
                 f"{self._location.uri} is partitioned by the binary column {binary!r}.", hint="It cannot be registered."
             )
-        return fields, tuple(name for name in names if types[name] in _AS_PARTITION)
+        return fields, tuple(name for name in names if types[name] in AS_PARTITION)
 
     def _open(self, version: str | int | None) -> _Opened:
         """Load a version, and check the places of all files that it would make a reader open."""

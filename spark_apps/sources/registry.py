@@ -34,6 +34,7 @@ from spark_apps.mergetree.schema import check_partition_types, parse_ddl, table_
 from spark_apps.mergetree.tree import ExternalFiles
 from spark_apps.sources import iceberg
 from spark_apps.sources.delta import DeltaTable
+from spark_apps.sources.delta_spark import ConnectedDeltaTable, has_delta
 from spark_apps.sources.iceberg import IcebergTable
 from spark_apps.sources.listing import Folder, ListedFile, check_unchanged, list_folder
 from spark_apps.sources.other_formats import check_above, check_folder
@@ -431,11 +432,13 @@ class Discovery:
     partition_by: tuple[str, ...]
 
 
-def open_source(table: TableDefinition, storage_options: Mapping[str, Any] | None, log: str) -> Source:
+def open_source(
+    table: TableDefinition, storage_options: Mapping[str, Any] | None, log: str, spark: SparkSession | None = None
+) -> Source:
     """Return the source of a registered table.
 
     :param storage_options: of the store that holds it, with the reader's ``source_roots``; never written down.
-    :param log: address of the table's log.
+    :param log: address of the table's log. :param spark: a session, whose own connector of the format is used.
     :raises SourceNotAllowed: if the reader has not allowed the log to name it.
     :raises InvalidInput: if the log names an unknown format or option.
     """
@@ -443,6 +446,9 @@ def open_source(table: TableDefinition, storage_options: Mapping[str, Any] | Non
     check_allowed(log, table.source, storage_options)
     form = table.source.format
     if form == "delta":
+        if has_delta(spark):
+            assert spark is not None
+            return ConnectedDeltaTable.of_session(table, storage_options, spark)
         return DeltaTable.of(table, storage_options)
     if form == "iceberg":
         return IcebergTable.of(table, storage_options, log)
@@ -483,7 +489,12 @@ def discover(
         )
     if form == "delta":
         location = _plain(uri)
-        fields, partition_by = DeltaTable(location.uri, storage_options).columns()
+        delta = (
+            ConnectedDeltaTable(location.uri, storage_options, spark)
+            if has_delta(spark)
+            else DeltaTable(location.uri, storage_options)
+        )
+        fields, partition_by = delta.columns()
         source = SourceDefinition(form, location.uri, session=session_settings(spark, form))
         return Discovery(location, source, fields, partition_by)
     checked = iceberg.name_of_catalog(checked, uri)

@@ -1,0 +1,231 @@
+"""Delta tables as a source whose rows delta-spark reads: in a session that has it, no row passes the driver.
+
+Of files that Spark's Parquet reader would misread (with a list of deleted rows, column mapping, widened types) the rows
+come from the table's own connector, file by file as the log of indexes names them. All else is as in
+:mod:`spark_apps.sources.delta`, which reads such tables where there is no session with delta-spark.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.resources
+import json
+import logging
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+from spark_apps.engine.hadoop_store import reach
+from spark_apps.engine.java_part import compiled, new, with_sequences
+from spark_apps.engine.no_session import NO_SPARK
+from spark_apps.engine.pyspark_names import DataFrame, T, spark_errors
+from spark_apps.engine.spark_utils import OWN_SCAN, over_connect, setting
+from spark_apps.layout.partitions import canonical_string, partition_path, value_of
+from spark_apps.layout.types import parse_type
+from spark_apps.mergetree.external_files import BY_CONNECTOR
+from spark_apps.mergetree.schema import table_fields
+from spark_apps.sources.delta import AS_PARTITION, DeltaTable
+from spark_apps.sources.source_files import Listing, SourceFile, check_distinct
+from spark_apps.storage.errors import StorageError, TableNotFound, UnsupportedSource, VersionNotFound
+from spark_apps.storage.names import check_source_column_name
+from spark_apps.storage.printing import printable
+from spark_apps.storage.store import Store
+from spark_apps.timeline.allowed_sources import Folder
+from spark_apps.timeline.files import DataFile
+from spark_apps.timeline.model import UNKNOWN_ROWS, Field, TableDefinition
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+logger = logging.getLogger(__name__)
+
+_EXTENSION = "io.delta.sql.DeltaSparkSessionExtension"
+_PHYSICAL = "delta.columnMapping.physicalName"
+_WIDENED = ("typeWidening", "typeWidening-preview")
+
+
+def has_delta(spark: SparkSession | None) -> bool:
+    """Return whether a session reads Delta tables by delta-spark."""
+    if spark is None or spark is NO_SPARK or over_connect(spark):
+        return False
+    return _EXTENSION in str(setting(spark, "spark.sql.extensions", ""))
+
+
+@cache
+def _source() -> str:
+    return importlib.resources.files(__package__).joinpath("delta_rows.java").read_text(encoding="utf-8")
+
+
+@dataclass(frozen=True)
+class _Version:
+    """A version of a table as the connector has it: what its log says, and ``rows``, a ``DeltaRows``."""
+
+    rows: Any
+    said: Mapping[str, Any]
+
+    @property
+    def number(self) -> int:
+        return int(self.said["version"])
+
+    @property
+    def schema(self) -> T.StructType:
+        return T.StructType.fromJson(json.loads(self.said["schema"]))
+
+
+class ConnectedDeltaTable(DeltaTable):
+    """A Delta table at its address, read by delta-spark."""
+
+    def __init__(self, location: str, storage_options: Mapping[str, Any] | None, spark: SparkSession) -> None:
+        super().__init__(location, storage_options)
+        self._spark = spark
+        self._versions: dict[int, _Version] = {}
+
+    @classmethod
+    def of_session(
+        cls, table: TableDefinition, storage_options: Mapping[str, Any] | None, spark: SparkSession
+    ) -> ConnectedDeltaTable:
+        """Return the source of a registered table."""
+        assert table.source is not None
+        source = cls(table.source.location, storage_options, spark)
+        source._version = table.source.version
+        return source
+
+    def listing(self, version: str | int | None = None) -> Listing:
+        at = self._at(version)
+        self._version = str(at.number)
+        fields, partition_by = self._columns_at(at)
+        stored = {field.stored_name: field for field in fields}
+        whole = self._misread(at)
+        mapped = sorted((field.name, field.stored) for field in fields if field.stored is not None)
+        columns = hashlib.blake2b(repr(mapped).encode(), digest_size=8).hexdigest() if mapped else None
+        folder = Folder(self._location.uri)
+        files = []
+        for row in json.loads(at.rows.files()):
+            key = folder.key(row["path"])
+            if key is None:
+                raise self._outside(row["path"])
+            files.append(self._of_row(row, key, partition_by, stored, whole, columns))
+        check_distinct(self._location.uri, files)
+        return Listing(tuple(files), self._version, fields, partition_by)
+
+    def columns(self, opened: Any = None) -> tuple[tuple[Field, ...], tuple[str, ...]]:
+        return self._columns_at(self._at(None))
+
+    def frame(self, files: Sequence[DataFile]) -> DataFrame:
+        """Return the rows of some files, as the connector reads them, with its ``_metadata``.
+
+        :raises StorageError: if a file is not in the version that was listed.
+        """
+        folder = Folder(self._location.uri)
+        keys = [folder.key(file.path) for file in files]
+        rows = self._at(self._version).rows
+        try:
+            relation = rows.read("\0".join(key for key in keys if key is not None))
+        except spark_errors() as error:
+            raise self._unreadable(error) from error
+        return DataFrame(self._spark._jsparkSession.baseRelationToDataFrame(relation), self._spark)
+
+    def _at(self, version: str | int | None) -> _Version:
+        """Load a version of the table.
+
+        :raises TableNotFound: if there is no table. :raises VersionNotFound: if there is no such version.
+        """
+        if version is not None and not str(version).isdigit():
+            raise VersionNotFound(f"{version!r} is no version of a Delta table.", hint="Give a number.")
+        if version is not None and int(version) in self._versions:
+            return self._versions[int(version)]
+        reach(self._spark, self._location.uri)
+        address = Store(self._location.uri, self._storage_options).spark_path("").rstrip("/")
+        reader = self._spark.read.format("delta")
+        try:
+            frame = (reader if version is None else reader.option("versionAsOf", str(version))).load(address)
+            jvm = self._spark.sparkContext._jvm
+            classes = compiled(jvm, with_sequences(jvm, _source()))
+            plan = frame._jdf.queryExecution().analyzed()
+            rows = new(jvm, classes, "lakeindex.sources.DeltaRows", (plan, OWN_SCAN))
+            at = _Version(rows, json.loads(rows.describe()))
+        except spark_errors() as error:
+            if "DELTA_TABLE_NOT_FOUND" in str(error) or "DELTA_MISSING_DELTA_TABLE" in str(error):
+                raise TableNotFound(
+                    f"There is no Delta table at {self._location.uri}.", hint="Check the location."
+                ) from error
+            if version is not None:
+                raise VersionNotFound(
+                    f"Version {version} of the Delta table {self._location.uri} cannot be loaded: {_first_line(error)}",
+                    hint="Choose a version that its log still holds.",
+                ) from error
+            raise self._unreadable(error) from error
+        self._versions = {at.number: at}
+        return at
+
+    def _unreadable(self, error: Exception) -> StorageError:
+        return StorageError(
+            f"The Delta table {self._location.uri} cannot be read by delta-spark: {_first_line(error)}",
+            outcome="Nothing was changed.",
+            hint="See whether the session reads it: spark.read.format('delta').load(…).",
+        )
+
+    def _columns_at(self, at: _Version) -> tuple[tuple[Field, ...], tuple[str, ...]]:
+        plain = T.StructType([T.StructField(one.name, one.dataType, one.nullable) for one in at.schema.fields])
+        stored = {one.name: (one.metadata or {}).get(_PHYSICAL, one.name) for one in at.schema.fields}
+        fields = tuple(
+            Field(one.name, one.type, one.nullable, None if stored[one.name] == one.name else stored[one.name])
+            for one in table_fields(plain, (), check_source_column_name)
+        )
+        types = {field.name: field.type for field in fields}
+        binary = next((name for name in at.said["partition_by"] if types[name] == "binary"), None)
+        if binary is not None:
+            raise UnsupportedSource(
+                f"{self._location.uri} is partitioned by the binary column {binary!r}.", hint="It cannot be registered."
+            )
+        return fields, tuple(name for name in at.said["partition_by"] if types[name] in AS_PARTITION)
+
+    def _misread(self, at: _Version) -> str | None:
+        """Return why Spark's Parquet reader would misread every file, or ``None``."""
+        if at.said["mapping"] != "none":
+            return f"column mapping ({at.said['mapping']})"
+        if any(feature in at.said["features"] for feature in _WIDENED):
+            return "type widening"
+        types = {field.name: field.dataType.simpleString() for field in at.schema.fields}
+        other = next((name for name in at.said["partition_by"] if types[name] not in AS_PARTITION), None)
+        return None if other is None else f"the partition column {other!r}"
+
+    def _of_row(
+        self,
+        row: Mapping[str, Any],
+        key: str,
+        partition_by: Sequence[str],
+        stored: Mapping[str, Field],
+        whole: str | None,
+        columns: str | None,
+    ) -> SourceFile:
+        # The protocol takes an empty string for a null.
+        texts = {stored[name].name: text or None for name, text in row["partition"].items() if name in stored}
+        types = {field.name: field.type for field in stored.values()}
+        values = [
+            None if (text := texts.get(name)) is None else value_of(text, parse_type(types[name]), name)
+            for name in partition_by
+        ]
+        written = json.loads(row["statistics"] or "{}").get("numRecords")
+        why = whole or ("deletion vector" if row["deleted"] else None)
+        return SourceFile(
+            path=self._uri(key),
+            bytes=int(row["bytes"]),
+            modified=int(row["modified"]) / 1000,
+            etag=columns,
+            rows=UNKNOWN_ROWS if written is None else int(written) - int(row["deleted_rows"]),
+            partition=partition_path(partition_by, values, [types[name] for name in partition_by]),
+            partition_values=tuple(
+                canonical_string(value, parse_type(types[name]))
+                for name, value in zip(partition_by, values, strict=True)
+            ),
+            state=row["deleted"],
+            through=BY_CONNECTOR if why else None,
+            why=why,
+        )
+
+
+def _first_line(error: Exception) -> str:
+    text = str(error)
+    return printable(text.splitlines()[0][:500] if text else type(error).__name__)
