@@ -83,7 +83,8 @@ def register(
     listing = open_source(table, storage_options, log, spark).listing()
     if listing.fields is not None:
         table = replace(table, fields=listing.fields, partition_by=listing.partition_by or ())
-    table = replace(table, source=replace(discovered.source, version=listing.version))
+    source = replace(discovered.source, version=listing.version, identity=listing.identity)
+    table = replace(table, source=source)
     timeline, _ = create_table(
         Store(log, storage_options if log_options is None else log_options),
         table,
@@ -248,8 +249,10 @@ def _registration(
 ) -> tuple[Location, str, dict[str, str]]:
     """Address, format and options as a registration would write them."""
     checked = given_options(form, options)
-    if form in PLAIN_FORMATS:
+    if form in PLAIN_FORMATS or form == "delta":
         named = find_in_catalog(spark, uri)
+        if named is not None and named.format == "delta":
+            return locate(named.location), "delta", {}
         if named is not None:
             return locate(named.location), named.format, given_options(named.format, {**named.options, **checked})
     if form == "iceberg":

@@ -18,7 +18,7 @@ from spark_apps.indexes.registry import held_by
 from spark_apps.mergetree.tree import Snapshot
 from spark_apps.sources.registry import Refused, Source, check_unlisted, open_source
 from spark_apps.sources.source_files import Listing, SourceFile, with_row_counts
-from spark_apps.storage.errors import InvalidSchema, OtherFormat
+from spark_apps.storage.errors import InvalidSchema, OtherFormat, TableNotFound
 from spark_apps.timeline import allowed_sources
 from spark_apps.timeline.allowed_sources import PLAIN_FORMATS
 from spark_apps.timeline.log import Timeline
@@ -130,6 +130,7 @@ def observe(
     if partitions is not None:
         check_files(snapshot, storage_options)
     listing = source.listing(source_version)
+    _check_same_table(table, listing)
     known = seen.difference(state, listing) if partitions is None else None
     if known is None:
         actions = tuple(_counted(table, difference(state, listing, partitions), storage_options))
@@ -139,6 +140,22 @@ def observe(
     observed, actions = known
     current = replace(snapshot, state=observed, external=source, intact=set())
     return Observation(current, actions, _writes(state, actions))
+
+
+def _check_same_table(table: TableDefinition, listing: Listing) -> None:
+    """Check that a source is the table that was registered, and not another one made at its location.
+
+    :raises TableNotFound: if it is another one.
+    """
+    source = table.source
+    assert source is not None
+    if source.identity is not None and listing.identity not in (None, source.identity):
+        raise TableNotFound(
+            f"The table that was registered at {source.location} is gone: the one that is there now has the id "
+            f"{listing.identity}, and it had {source.identity}.",
+            outcome="Nothing was changed.",
+            hint="Drop the registration, which leaves the table alone, and register the new one.",
+        )
 
 
 def unobserved(snapshot: Snapshot, storage_options: Mapping[str, Any] | None = None) -> Snapshot:
@@ -239,7 +256,7 @@ def _definition(table: TableDefinition, listing: Listing) -> TableDefinition:
     assert table.source is not None
     return changed(
         table,
-        source=changed(table.source, version=listing.version),
+        source=changed(table.source, version=listing.version, identity=listing.identity),
         fields=table.fields if listing.fields is None else listing.fields,
         partition_by=table.partition_by if listing.partition_by is None else listing.partition_by,
     )

@@ -1,8 +1,8 @@
-"""Which connectors of other formats a session's rule knows: those of this package, and those that others install.
+"""Connectors of other formats that a session's rule knows: those of this package, and those that others install.
 
 A connector's part in Java (``TableConnector`` of ``connector.java``) recognizes its scans and says what they read; it
 is compiled where the connector's own classes are in the session's JVM, and left out where they are not. Another package
-adds one by an entry point of the group ``spark_apps.connectors`` that names a :class:`Connector`: what is installed
+adds one by an entry point of the group ``airflow_provider_index.connectors`` that names a :class:`Connector`: what is installed
 decides, and nothing that a table's log says makes code load.
 """
 
@@ -21,7 +21,7 @@ from spark_apps.engine.java_part import compiled, new, with_sequences
 
 logger = logging.getLogger(__name__)
 
-GROUP = "spark_apps.connectors"
+GROUP = "airflow_provider_index.connectors"
 """The entry points by which packages offer connectors."""
 
 

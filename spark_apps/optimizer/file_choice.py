@@ -1,4 +1,4 @@
-"""Which files of a connector's scan indexes rule out: those that they cover, and in which they find no row that counts.
+"""Files of a connector's scan that indexes rule out: those that they cover, and in which they find no row that counts.
 
 What is said is of files as the log recorded them, each with the state in which its rows were read then. The list of
 files that the connector's scan has decides: one that is in it in that state is left out, and all others stay, whatever
@@ -25,10 +25,13 @@ from spark_apps.timeline.model import DATA_TREE, TableDefinition
 class ConnectorScan(Protocol):
     """A scan as the rule describes it.
 
-    :param stored: by what name a column is in its files. :param joined: columns that joins compare.
+    :param id: the format's own id of the table. :param stored: by what name a column is in its files.
+    :param joined: columns that joins compare.
     :param purpose: ``read``, or the command whose target it is.
     """
 
+    @property
+    def id(self) -> str: ...
     @property
     def columns(self) -> tuple[str, ...]: ...
     @property
@@ -53,7 +56,7 @@ class NotChosen(Exception):
 
 @dataclass(frozen=True)
 class Chosen:
-    """What indexes rule out.
+    """Files that indexes rule out.
 
     :param lines: for ``ScanRequest.keep`` of ``index_rule.java``; empty for nothing.
     :param keys: see :class:`~spark_apps.optimizer.rewriting.ScanDecision`.
@@ -70,6 +73,9 @@ def choose_files(snapshot: Snapshot, scan: ConnectorScan, number: int, keys: Joi
     :param snapshot: the log as it is; its files are not looked at.
     :raises NotChosen: if a column is another one than indexes hold values of.
     """
+    source = snapshot.table.source
+    if source is not None and source.identity not in (None, scan.id):
+        raise NotChosen("another table was made at its address since it was registered")
     joined = _same_columns(snapshot.table, scan, scan.joined)
 
     def planned(where: Filter | None) -> ReadPlan:

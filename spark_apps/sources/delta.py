@@ -99,12 +99,12 @@ class DeltaTable:
             file = SourceFile(
                 self._uri(""), max(1, _bytes(table)), state=f"version {number}", through=ENGINE, why=whole
             )
-            return Listing((file,), str(number), fields, ())
+            return Listing((file,), str(number), fields, (), str(table.metadata().id))
         files = [self._file(row, partition_by, fields) for row in opened.added]
         masks = self._deleted(table)
         files = [self._without_deleted(file, masks) for file in files]
         check_distinct(self._location.uri, files)
-        return Listing(tuple(files), str(number), fields, partition_by)
+        return Listing(tuple(files), str(number), fields, partition_by, str(table.metadata().id))
 
     def columns(self, opened: _Opened | None = None) -> tuple[tuple[Field, ...], tuple[str, ...]]:
         """Return the fields, and those of the partition columns that a path can hold.

@@ -107,7 +107,7 @@ class ConnectedDeltaTable(DeltaTable):
                 raise self._outside(row["path"])
             files.append(self._of_row(row, key, partition_by, stored, whole, columns))
         check_distinct(self._location.uri, files)
-        return Listing(tuple(files), self._version, fields, partition_by)
+        return Listing(tuple(files), self._version, fields, partition_by, str(at.said["id"]))
 
     def columns(self, opened: Any = None) -> tuple[tuple[Field, ...], tuple[str, ...]]:
         return self._columns_at(self._at(None))

@@ -474,11 +474,14 @@ def discover(
     :raises TableNotFound: if there is no table.
     """
     checked = given_options(form, options)
-    if form in PLAIN_FORMATS:
+    if form in PLAIN_FORMATS or form == "delta":
         named = find_in_catalog(spark, uri)
-        if named is not None:
+        if named is not None and named.format == "delta":
+            uri, form, checked = named.location, "delta", {}
+        elif named is not None:
             uri, form, checked = named.location, named.format, given_options(named.format, {**named.options, **checked})
             schema = named.schema if schema is None else schema
+    if form in PLAIN_FORMATS:
         location = locate(uri)
         fields, partition_by = columns_of_files(spark, location, form, schema, checked, storage_options)
         source = SourceDefinition(form, location.uri, checked, session=session_settings(spark, form))
@@ -539,13 +542,16 @@ def find_in_catalog(spark: SparkSession, name: str) -> CatalogTable | None:
     quoted = ".".join(f"`{part}`" for part in name.split("."))
     details = _described(spark, quoted)
     form = details.get("Provider", "").lower()
-    if details.get("Type", "").upper() == "VIEW" or form not in PLAIN_FORMATS or not details.get("Location"):
+    known = form in PLAIN_FORMATS or form == "delta"
+    if details.get("Type", "").upper() == "VIEW" or not known or not details.get("Location"):
         what = "a view" if "VIEW" in details.get("Type", "").upper() else f"a table of the format {form or 'unknown'!r}"
         raise UnsupportedSource(
-            f"{name} is {what} in Spark's catalog, not a folder of plain files.",
-            hint=f"By name only {', '.join(PLAIN_FORMATS)} can be given; give other tables by their address.",
+            f"{name} is {what} in Spark's catalog, neither a folder of plain files nor a Delta table.",
+            hint=f"By name only {', '.join(PLAIN_FORMATS)} and delta can be given; give other tables by their address.",
         )
     location = _catalog_path(details["Location"])
+    if form == "delta":
+        return CatalogTable(location, form, spark.table(quoted).schema, {})
     if details.get("Partition Provider", "").lower() == "catalog":
         _check_partitions(spark, name, quoted, location)
     options = _storage_properties(details.get("Storage Properties", ""))

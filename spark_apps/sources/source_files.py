@@ -83,12 +83,14 @@ class Listing:
     :param version: what the source calls this state; ``None`` for plain files.
     :param fields: its columns, and its partition columns, where the source knows them; else those of the registration
         stay.
+    :param identity: the format's own id of the table, where it has one.
     """
 
     files: tuple[SourceFile, ...]
     version: str | None = None
     fields: tuple[Field, ...] | None = None
     partition_by: tuple[str, ...] | None = None
+    identity: str | None = None
 
 
 def check_distinct(location: str, files: Iterable[SourceFile]) -> None:

@@ -166,7 +166,8 @@ class SourceDefinition(Struct, frozen=True):
     ``location`` is absolute, a folder, file or glob; ``options`` are those of the format's reader and hold no secret.
     ``version`` is the source's own name of its state when a commit last recorded its files (a Delta version, an Iceberg
     snapshot id); ``None`` for plain files, whose list is their state. ``session``: the settings of Spark that decide on
-    what its files mean, as they were when it was registered; ``None`` where they were not written down.
+    what its files mean, as they were when it was registered; ``None`` where they were not written down. ``identity``:
+    the format's own id of the table, which another one at the location does not have; ``None`` where it is not known.
     """
 
     format: Label
@@ -174,6 +175,7 @@ class SourceDefinition(Struct, frozen=True):
     options: dict[Label, Setting] = {}
     version: Label | None = None
     session: dict[Label, Setting | None] | None = None
+    identity: Label | None = None
 
 
 class TableDefinition(Printed, Struct, frozen=True):

@@ -163,7 +163,7 @@ _DOTTED = re.compile(r"(?<![\w./-])(?:spark_apps|airflow_provider_index)(?:\.[A-
 _FROM = re.compile(
     r"^\s*from ((?:spark_apps|airflow_provider_index)[\w.]*) import (\([^)]*\)|[^\n#]*)", flags=re.MULTILINE
 )
-_NO_NAMES = re.compile(r"airflow_provider_index\.(?:whl|hash_functions|index_kinds|rule_engines)$")
+_NO_NAMES = re.compile(r"airflow_provider_index\.(?:whl|connectors|hash_functions|index_kinds|rule_engines)$")
 """A file's name, and the groups of entry points."""
 
 
