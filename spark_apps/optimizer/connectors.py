@@ -2,8 +2,8 @@
 
 A connector's part in Java (``TableConnector`` of ``connector.java``) recognizes its scans and says what they read; it
 is compiled where the connector's own classes are in the session's JVM, and left out where they are not. Another package
-adds one by an entry point of the group ``airflow_provider_index.connectors`` that names a :class:`Connector`: what is installed
-decides, and nothing that a table's log says makes code load.
+adds one by an entry point of the group ``airflow_provider_index.connectors`` that names a :class:`Connector`: what is
+installed decides, and nothing that a table's log says makes code load.
 """
 
 from __future__ import annotations
