@@ -169,8 +169,8 @@ class JoinKeys {
     private Map below(LogicalPlan node, LogicalPlan child, Map asked) {
         if (asked.isEmpty()) return asked;
         if (node instanceof Project) {
-            List computed = Scala.toList(((Project) node).projectList());
-            return deterministic(computed) || (onlyMarks(computed) && isTarget(child)) ? renamed(asked, computed) : new HashMap();
+            Object computed = ((Project) node).projectList();
+            return deterministic(computed) || (onlyMarks(Scala.toList(computed)) && isTarget(child)) ? renamed(asked, computed) : new HashMap();
         }
         if (node instanceof Filter) return ((Filter) node).condition().deterministic() ? asked : new HashMap();
         if (node instanceof Aggregate) return among(renamed(asked, ((Aggregate) node).aggregateExpressions()), ((Aggregate) node).groupingExpressions());
