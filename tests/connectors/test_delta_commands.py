@@ -23,74 +23,76 @@ def delta(connectors: frozenset[str]) -> None:
     assert "delta" in connectors
 
 
-@pytest.fixture(scope="module", params=[True, False], ids=["vectors", "rewritten"])
-def templates(request, spark, tmp_path_factory) -> tuple[str, str]:
-    """Two equal tables of 8 files, the first of them indexed; each test takes copies."""
-    home = tmp_path_factory.mktemp("templates")
-    rows = spark.range(ROWS).selectExpr("id", f"id * 7919 % {ROWS} AS key", "cast(id % 97 AS int) AS n", "'a' AS s")
-    on = str(request.param).lower()
-    for name in ("with", "without"):
-        frame = rows.repartitionByRange(FILES, "id").write.format("delta")
-        frame.option("delta.enableDeletionVectors", on).save(str(home / name))
-    return str(home / "with"), str(home / "without")
-
-
 def key(row: int) -> int:
+    """Return the key of a row: keys are unique, and those of each file from nearly all of the range."""
     return row * 7919 % ROWS
 
 
-@pytest.fixture
-def twins(spark, templates, tmp_path) -> tuple[str, str]:
-    import shutil
-
-    for name, path in zip(("with", "without"), templates, strict=True):
-        shutil.copytree(path, tmp_path / name)
-    indexed = str(tmp_path / "with")
+@pytest.fixture(scope="module", params=[True, False], ids=["vectors", "rewritten"])
+def twins(request, spark, tmp_path_factory) -> tuple[str, str, str]:
+    """Two equal tables of 8 files, the first of them indexed, and a small one of keys."""
+    home = tmp_path_factory.mktemp("twins")
+    on = str(request.param).lower()
+    columns = ("id", f"id * 7919 % {ROWS} AS key", "cast(id % 97 AS int) AS n", "'a' AS s")
+    rows = spark.range(ROWS).selectExpr(*columns).repartitionByRange(FILES, "id")
+    indexed, plain, keys = (str(home / name) for name in ("with", "without", "keys"))
+    for path in (indexed, plain):
+        rows.write.format("delta").option("delta.enableDeletionVectors", on).save(path)
+    spark.sql(f"SELECT * FROM {values(120, 520)}").repartition(1).write.format("delta").save(keys)
     IndexedTable.register(spark, indexed, "delta").create_index("by_key", "secondary", ["key"])
-    return indexed, str(tmp_path / "without")
+    return indexed, plain, keys
 
 
-SOURCE = f"(SELECT * FROM VALUES ({key(117)}L, 1), ({key(518)}L, 2), ({key(519)}L, 3), (5000L, 4) s(key, m))"
+def values(*rows: int) -> str:
+    """Return a source of the keys of some rows, and of one that the table does not have."""
+    given = ", ".join(f"({key(row)}L, {row})" for row in rows)
+    return f"(SELECT * FROM VALUES {given}, ({5000 + rows[0]}L, 4) s(key, m))"
+
+
+def merge(source: str, *clauses: str, on: str = "t.key = s.key") -> str:
+    return f"MERGE INTO {{t}} t USING {source} s ON {on} {' '.join(clauses)}"
+
+
 MATCHED = "WHEN MATCHED THEN UPDATE SET n = s.m"
 NOT_MATCHED = "WHEN NOT MATCHED THEN INSERT (id, key, n, s) VALUES (s.key, s.key, s.m, 'new')"
 
 STATEMENTS = [
-    (f"MERGE INTO {{t}} t USING {SOURCE} s ON t.key = s.key {MATCHED} {NOT_MATCHED}", 2),
-    (f"MERGE INTO {{t}} t USING {SOURCE} s ON t.key = s.key AND t.n < 50 {MATCHED}", 2),
-    (f"MERGE INTO {{t}} t USING {SOURCE} s ON t.key = s.key {NOT_MATCHED}", 2),
-    (f"MERGE INTO {{t}} t USING {SOURCE} s ON t.key = s.key WHEN MATCHED AND s.m = 1 THEN DELETE {MATCHED}", 2),
-    (f"MERGE INTO {{t}} t USING {SOURCE} s ON t.key = s.key {MATCHED} WHEN NOT MATCHED BY SOURCE THEN DELETE", None),
-    (f"MERGE INTO {{t}} t USING {{source}} s ON t.key = s.key {MATCHED} {NOT_MATCHED}", 2),
-    (f"UPDATE {{t}} SET s = 'b' WHERE key IN ({key(117)}, {key(518)})", 2),
-    (f"UPDATE {{t}} SET n = n + 1 WHERE key = {key(117)} OR n = 7", None),
-    (f"DELETE FROM {{t}} WHERE key = {key(117)}", 1),
+    (merge(values(117, 518, 519), MATCHED, NOT_MATCHED), True),
+    (merge(values(217, 218), MATCHED, on="t.key = s.key AND t.n < 50"), True),
+    (merge(values(317, 518), NOT_MATCHED), True),
+    (merge(values(318, 619), "WHEN MATCHED AND s.m = 318 THEN DELETE", MATCHED), True),
+    (merge("{source}", MATCHED, NOT_MATCHED), True),
+    (merge("(SELECT key, m FROM {source} WHERE rand() >= 0 LIMIT 10)", MATCHED), True),
+    (f"UPDATE {{t}} SET s = 'b' WHERE key IN ({key(121)}, {key(521)})", True),
+    (f"UPDATE {{t}} SET n = n + 1 WHERE key = {key(122)} OR n = 7", False),
+    (f"DELETE FROM {{t}} WHERE key = {key(123)}", True),
     ("DELETE FROM {t} WHERE key IN (SELECT key FROM {source})", None),
+    (merge(values(124), MATCHED, "WHEN NOT MATCHED BY SOURCE AND t.n = 9 THEN DELETE"), False),
 ]
-METRICS = ("numTargetRows", "numOutputRows", "numUpdatedRows", "numDeletedRows", "numCopiedRows", "numSourceRows")
+"""Each with whether its target is pruned; ``None`` where either will do."""
 
 
-@pytest.mark.parametrize(("statement", "kept"), STATEMENTS, ids=range(len(STATEMENTS)))
-def test_given_an_index_then_a_command_does_what_it_does_without(spark, twins, tmp_path, statement, kept, monkeypatch):
-    source = str(tmp_path / "source")
-    spark.sql(f"SELECT * FROM {SOURCE}").repartition(1).write.format("delta").save(source)
+def test_given_an_index_then_commands_do_what_they_do_without(spark, twins, monkeypatch):
     seen = watched(monkeypatch)
+    indexed, plain, keys = twins
     spark.conf.set("spark.lakeindex.joinKeys.worth", "0")
-    for path in twins:
+    for statement, pruned in STATEMENTS:
+        del seen[:]
+        for path in (indexed, plain):
+            spark_apps.disable(spark)
+            if path == indexed:
+                spark_apps.enable(spark, sources=[path])
+            spark.sql(statement.format(t=f"delta.`{path}`", source=f"delta.`{keys}`"))
         spark_apps.disable(spark)
-        if path == twins[0]:
-            spark_apps.enable(spark, sources=[path])
-        spark.sql(statement.format(t=f"delta.`{path}`", source=f"delta.`{source}`"))
-    spark_apps.disable(spark)
+        rows = [sorted(map(tuple, spark.read.format("delta").load(path).collect())) for path in (indexed, plain)]
+        assert rows[0] == rows[1], statement
+        assert metrics(indexed) == metrics(plain), statement
+        assert not any(decision.failed for decision in seen), (statement, seen)
+        kept = [one.scanned for one in seen if one.address.endswith("with") and one.scanned]
+        if pruned is not None:
+            reasons = [(one.reason, one.keys) for one in seen]
+            assert bool(kept) is pruned and all(left < all_of_them for all_of_them, left in kept), (statement, reasons)
     spark.conf.unset("spark.lakeindex.joinKeys.worth")
-
-    indexed, plain = (sorted(map(tuple, spark.read.format("delta").load(path).collect())) for path in twins)
-    assert indexed == plain
-    first, second = (metrics(path) for path in twins)
-    assert first == second
-    assert not any(decision.failed for decision in seen)
-    scanned = [decision.scanned for decision in seen if decision.address.endswith("with") and decision.scanned]
-    if kept is not None:
-        assert scanned and {count for _, count in scanned} <= set(range(1, kept + 1)), scanned
 
 
 def watched(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
@@ -119,13 +121,12 @@ def metrics(path: str) -> dict[str, str]:
     }
 
 
-@pytest.mark.parametrize("isolation", ["Serializable", "WriteSerializable"])
-def test_given_a_commit_between_planning_and_commit_then_a_merge_is_refused_as_without(spark, twins, isolation):
+def test_given_a_commit_between_planning_and_commit_then_a_merge_is_refused_as_without(spark, twins):
     refused = []
-    for path in twins:
+    for path in twins[:2]:
         spark_apps.disable(spark)
         named = f"delta.`{path}`"
-        spark.sql(f"ALTER TABLE {named} SET TBLPROPERTIES ('delta.isolationLevel' = '{isolation}')")
+        spark.sql(f"ALTER TABLE {named} SET TBLPROPERTIES ('delta.isolationLevel' = 'Serializable')")
         if path == twins[0]:
             spark_apps.enable(spark, sources=[path])
         refused.append(merged_beside(spark, named))
