@@ -13,6 +13,7 @@ import logging
 import time
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
+from functools import partial
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
@@ -90,7 +91,7 @@ class JoinKeys:
         number: int,
         plan: ReadPlan,
         planned: Callable[[Filter], ReadPlan],
-        seconds: Callable[[ReadPlan], float] = plan_seconds,
+        seconds: Callable[[ReadPlan], float] | None = None,
         kinds: Collection[str] | None = None,
     ) -> tuple[ReadPlan, str | None, str | None]:
         """Return what is read of a scan, narrowed down by keys of joins, which were taken or why not, and a filter.
@@ -104,7 +105,7 @@ class JoinKeys:
         if plan.nothing_matches or str(setting(self.spark, ENABLED, "true")).lower() != "true":
             return plan, None, None
         try:
-            return self._narrowed(number, plan, planned, seconds, kinds)
+            return self._narrowed(number, plan, planned, seconds or plan_seconds, kinds)
         except Exception as error:  # noqa: BLE001 - without them the scan is read as its own filters leave it
             logger.warning("Keys of joins are not taken for the scan of %s: %s", plan.snapshot.store.uri, error)
             return plan, f"not taken: {type(error).__name__}: {error}", None
@@ -122,7 +123,7 @@ class JoinKeys:
             if kinds is not None and side.kind not in kinds:
                 notes.append(f"keys of {side} not taken: they could be others when the command reads them")
                 continue
-            keys = self._keys(side, seconds(plan))
+            keys = self._keys(side, partial(seconds, plan))
             if isinstance(keys, str):
                 notes.append(f"keys of {side} not taken: {keys}")
                 continue
@@ -162,10 +163,10 @@ class JoinKeys:
     def _most(self) -> int:
         return int(setting(self.spark, MAX_BYTES, str(DEFAULT_MAX_BYTES)) or 0)
 
-    def _keys(self, side: KeySide, saved: float) -> frozenset[Key] | str:
+    def _keys(self, side: KeySide, saved_by: Callable[[], float]) -> frozenset[Key] | str:
         """Return the keys of a side, or why they are not taken.
 
-        :param saved: the seconds that reading what is left takes.
+        :param saved_by: estimates the seconds that reading what is left takes.
         """
         seconds = 0.0
         if side.kind != "local":
@@ -173,7 +174,7 @@ class JoinKeys:
             if refused is not None:
                 return refused
             worth = float(setting(self.spark, WORTH, str(DEFAULT_WORTH)) or 0)
-            cost = _JOB_SECONDS + read_seconds(self.spark, side.bytes)
+            saved, cost = saved_by(), _JOB_SECONDS + read_seconds(self.spark, side.bytes)
             if saved < worth * cost:
                 return f"finding them takes about {cost:.2g} s, and reading what is left {saved:.2g} s"
             most = float(setting(self.spark, MAX_SECONDS, str(DEFAULT_MAX_SECONDS)) or 0)
