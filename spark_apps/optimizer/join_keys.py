@@ -13,8 +13,8 @@ import logging
 import time
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
-from functools import partial
 from decimal import Decimal
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import msgspec
