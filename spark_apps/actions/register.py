@@ -19,8 +19,9 @@ from spark_apps.engine.hadoop_store import reach
 from spark_apps.mergetree.schema import check_key_types, parse_ddl, resolve, struct_type, table_fields
 from spark_apps.mergetree.tree import Snapshot
 from spark_apps.sources.iceberg import IcebergTable, name_of_catalog
+from spark_apps.sources.iceberg_named import options_of
 from spark_apps.sources.listing import check_apart
-from spark_apps.sources.registry import discover, find_in_catalog, looks_like_name, open_source
+from spark_apps.sources.registry import discover, find_in_catalog, iceberg_by_name, looks_like_name, open_source
 from spark_apps.storage.errors import InvalidInput, LogVanished, TableExists, TableNotFound
 from spark_apps.storage.store import Store
 from spark_apps.storage.unwritten import UNWRITTEN_HINT, check_unwritten
@@ -146,7 +147,8 @@ def at_source_version(handle: TableHandle, source_version: str | int) -> Snapsho
             f"{timeline.store.uri} is no registered source, so it has no source_version.",
             hint="Use version= or as_of=.",
         )
-    listing = open_source(newest.table, handle.source_options, timeline.store.uri, handle.spark).listing(source_version)
+    source = open_source(newest.table, handle.source_options, timeline.store.uri, handle.spark)
+    listing = source.listing(source_version)
     best = Snapshot(handle.spark, timeline.store, best_fit(timeline, listing))
     return observe(best, handle.source_options, source_version=source_version).snapshot
 
@@ -158,6 +160,9 @@ def at_log_version(handle: TableHandle, version: int | None, as_of: Any) -> Snap
 
 
 def _location(spark: SparkSession, uri: str) -> Location:
+    by_name = iceberg_by_name(spark, uri)
+    if by_name is not None:
+        return locate(by_name.location)
     named = find_in_catalog(spark, uri) if looks_like_name(uri) else None
     return locate(uri if named is None else named.location)
 
@@ -249,6 +254,9 @@ def _registration(
 ) -> tuple[Location, str, dict[str, str]]:
     """Address, format and options as a registration would write them."""
     checked = given_options(form, options)
+    by_name = None if CATALOG in checked else iceberg_by_name(spark, uri)
+    if by_name is not None:
+        return locate(by_name.location), "iceberg", options_of(by_name)
     if form in PLAIN_FORMATS or form == "delta":
         named = find_in_catalog(spark, uri)
         if named is not None and named.format == "delta":

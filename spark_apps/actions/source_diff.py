@@ -15,12 +15,14 @@ from typing import Any
 from msgspec.structs import replace as changed
 
 from spark_apps.indexes.registry import held_by
+from spark_apps.mergetree.external_files import THROUGH
 from spark_apps.mergetree.tree import Snapshot
+from spark_apps.sources.iceberg_named import CONNECTOR
 from spark_apps.sources.registry import Refused, Source, check_unlisted, open_source
 from spark_apps.sources.source_files import Listing, SourceFile, with_row_counts
 from spark_apps.storage.errors import InvalidSchema, OtherFormat, TableNotFound
 from spark_apps.timeline import allowed_sources
-from spark_apps.timeline.allowed_sources import PLAIN_FORMATS
+from spark_apps.timeline.allowed_sources import PLAIN_FORMATS, READER
 from spark_apps.timeline.log import Timeline
 from spark_apps.timeline.model import (
     DATA_TREE,
@@ -174,11 +176,15 @@ def unobserved(snapshot: Snapshot, storage_options: Mapping[str, Any] | None = N
 def check_files(snapshot: Snapshot, storage_options: Mapping[str, Any] | None) -> None:
     """Check that the files that a log lists are in their source, without listing the source.
 
+    Not those that the connector of a session alone opens, which has them from its own catalog.
+
     :raises SourceNotAllowed: naming one that is elsewhere.
     """
     source = snapshot.table.source
     assert source is not None
-    paths = (file.path for file in snapshot.state.files(DATA_TREE))
+    files = snapshot.state.files(DATA_TREE)
+    named = READER in source.options
+    paths = (file.path for file in files if not (named and (file.extra or {}).get(THROUGH) == CONNECTOR))
     allowed_sources.check_files(paths, source, storage_options, snapshot.store.uri)
 
 

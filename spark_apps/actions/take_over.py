@@ -131,7 +131,7 @@ def open_rows(
         source=discovered.source,
     )
     name_together(table, discovered.source)
-    external = open_source(definition, options, table)
+    external = open_source(definition, options, table, spark)
     listing = external.listing()
     if listing.fields is not None:
         definition = replace(definition, fields=listing.fields, partition_by=listing.partition_by or ())

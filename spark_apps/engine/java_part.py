@@ -5,7 +5,7 @@ So no jar has to be on a cluster.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 _COMPILED: list[tuple[Any, str, Any]] = []
@@ -16,6 +16,21 @@ def with_sequences(jvm: Any, source: str) -> str:
     """Return a source with the type of Scala's sequences, which differs between Scala 2.12 and 2.13, for ``@SEQ@``."""
     modern = jvm.scala.util.Properties.versionNumberString() >= "2.13"
     return source.replace("@SEQ@", "scala.collection.immutable.Seq" if modern else "scala.collection.Seq")
+
+
+def together(sources: Iterable[str]) -> str:
+    """Return several files of one package as one: Janino compiles one at a time, and their classes know one another."""
+    imports: dict[str, None] = {}
+    package, classes = "", list[str]()
+    for source in sources:
+        for line in source.splitlines():
+            if line.startswith("import "):
+                imports[line] = None
+            elif line.startswith("package "):
+                package = line
+            else:
+                classes.append(line)
+    return "\n".join([package, *imports, *classes])
 
 
 def compiled(jvm: Any, source: str, beside: Any = None) -> Any:

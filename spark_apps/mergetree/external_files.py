@@ -28,7 +28,7 @@ from spark_apps.engine.spark_utils import (
 from spark_apps.engine.spark_versions import from_arrow
 from spark_apps.mergetree.reader_settings import reader_options, whole_record_condition
 from spark_apps.mergetree.schema import column, column_share
-from spark_apps.mergetree.tree import GROUP_ID, Snapshot, Tree
+from spark_apps.mergetree.tree import GROUP_ID, ReadByConnector, Snapshot, Tree
 from spark_apps.storage.errors import gone_file
 from spark_apps.timeline.files import DataFile
 from spark_apps.timeline.model import DATA_TREE, SourceDefinition
@@ -215,9 +215,12 @@ def read_external(snapshot: Snapshot, tree: Tree, files: Iterable[DataFile], col
     if connected:
         parts.append(_read_by_connector(snapshot, tree, connected, columns))
     named = {file.path for file in connected}
-    for file in files:
-        if THROUGH in (file.extra or {}) and file.path not in named:
-            parts.append(_read_through_library(snapshot, tree, file, columns))
+    others = [file for file in files if THROUGH in (file.extra or {}) and file.path not in named]
+    located = _read_located(snapshot, tree, others, columns) if others else None
+    if located is not None:
+        parts.append(located)
+    else:
+        parts += [_read_through_library(snapshot, tree, file, columns) for file in others]
     return reduce(DataFrame.unionAll, parts)
 
 
@@ -318,6 +321,42 @@ def _attach_values(
         ).drop(_FILE, _URI, *names.values())
     constants = {name: cast_text(tree, name, F.lit(texts[0])) for name, texts in values.items() if name not in names}
     return with_columns(rows, constants)
+
+
+def _read_located(
+    snapshot: Snapshot, tree: Tree, files: Sequence[DataFile], columns: Sequence[str]
+) -> DataFrame | None:
+    """Return rows of files as the source's own connector of Spark reads them; ``None`` where the session has none."""
+    if not isinstance(snapshot.external, ReadByConnector):
+        return None
+    named = [name for name in columns if name != GROUP_ID]
+    # Without a column Spark could not know how many rows there are.
+    found = snapshot.external.connector_rows(snapshot.spark, files, named or tree.columns[:1])
+    if found is None:
+        return None
+    rows, location = found
+    kinds = {field.name: field.dataType for field in rows.schema.fields}
+    typed: dict[str, Column] = {
+        name: column(name) if kinds[name] == tree.field(name).dataType else column(name).cast(tree.field(name).dataType)
+        for name in named
+    }
+    if GROUP_ID in columns and len(files) > 1:
+        groups = [(path, file.group) for file in files for path in _spellings(file.path)]
+        known = inline(snapshot.spark, groups, f"{_URI} string, {_FILE_MARK} string")
+        rows = rows.join(F.broadcast(known), column(location) == F.col(_URI), "left")
+        unexpected = F.raise_error(F.concat(F.lit("a row of a file that was not asked for: "), column(location)))
+        typed[GROUP_ID] = F.when(F.col(_URI).isNotNull(), F.col(_FILE_MARK)).otherwise(unexpected.cast("string"))
+    elif GROUP_ID in columns:
+        typed[GROUP_ID] = F.lit(files[0].group)
+    return rows.select(*(typed[name].alias(name) for name in columns))
+
+
+def _spellings(path: str) -> tuple[str, ...]:
+    """Return a path in each way that a table's metadata may write it: local ones with and without a scheme."""
+    if not path.startswith("file://"):
+        return (path,)
+    local = path.removeprefix("file://")
+    return (local, f"file:{local}", f"file://{local}")
 
 
 def _read_through_library(snapshot: Snapshot, tree: Tree, file: DataFile, columns: Sequence[str]) -> DataFrame:

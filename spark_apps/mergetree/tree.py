@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Literal, Protocol, runtime_checkable
 
 from spark_apps.engine.no_session import NO_SPARK
 from spark_apps.engine.pyspark_names import StructField, StructType
@@ -19,7 +19,7 @@ from spark_apps.timeline.files import DataFile, GroupKey, merge_order
 from spark_apps.timeline.model import DATA_TREE, Field, TableDefinition
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
     from spark_apps.storage.store import ObjectStore
     from spark_apps.timeline.state import State
@@ -160,6 +160,20 @@ class ExternalFiles(Protocol):
         """Return the rows of a file that Spark cannot read rightly by itself.
 
         An Arrow table with the columns of ``schema``.
+        """
+
+
+@runtime_checkable
+class ReadByConnector(Protocol):
+    """Files of a registered table that its format's own connector of Spark can read."""
+
+    def connector_rows(
+        self, spark: SparkSession, files: Sequence[DataFile], columns: Sequence[str]
+    ) -> tuple[DataFrame, str] | None:
+        """Return the rows of files with some columns, and the name of their column with the location of a row's file.
+
+        :return: ``None`` where the session has no such connector.
+        :raises StorageError: if the table has a file no more as it was listed.
         """
 
 

@@ -17,7 +17,8 @@ from typing import Any
 
 from py4j.protocol import Py4JError
 
-from spark_apps.engine.java_part import compiled, new, with_sequences
+from spark_apps.engine.java_part import compiled, new, together, with_sequences
+from spark_apps.sources.iceberg_tables import CONNECTOR_CLASS, java_source
 
 logger = logging.getLogger(__name__)
 
@@ -52,7 +53,13 @@ DELTA = Connector(
     "lakeindex.delta.DeltaConnector",
     java_of("delta.java"),
 )
-BUILT_IN = (DELTA,)
+ICEBERG = Connector(
+    "iceberg",
+    CONNECTOR_CLASS,
+    "lakeindex.iceberg.IcebergConnector",
+    lambda: together([java_source(), java_of("iceberg.java")()]),
+)
+BUILT_IN = (DELTA, ICEBERG)
 
 
 def installed() -> Iterator[Connector]:

@@ -92,7 +92,7 @@ def choose_files(snapshot: Snapshot, scan: ConnectorScan, number: int, keys: Joi
         plan, taken, _ = keys.narrowed(number, plan, planned, partial(_seconds, scan.columns), kinds)
     read = {file.path for members in plan.files.values() for file in members}
     ruled_out = (file for file in snapshot.state.files(DATA_TREE) if file.path not in read)
-    lines = "\n".join(f"{path_key(file.path)}\t{(file.extra or {}).get(STATE, '')}" for file in ruled_out)
+    lines = "\0".join(f"{path_key(file.path)}\t{(file.extra or {}).get(STATE, '')}" for file in ruled_out)
     return Chosen(plan, lines, taken)
 
 

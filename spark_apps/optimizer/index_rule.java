@@ -887,14 +887,14 @@ public class ScanRequest {
     }
 
     /**
-     * Leave files of a connector's scan out, a line each: path and the state in which it was recorded, with a tab between.
+     * Leave files of a connector's scan out: path and the state in which it was recorded, with a tab between, and NUL between files.
      * Returns how many files the scan has, how many it keeps, and the bytes of both, as JSON; null where scans that are
      * changed together have not all been decided.
      */
     public String keep(int number, String lines) throws Exception {
         ScanPart scan = (ScanPart) scans.get(number);
         Map leftOut = new HashMap();
-        String[] each = lines.split("\n");
+        String[] each = lines.split("\0");
         for (int n = 0; n < each.length; n++) {
             int tab = each[n].indexOf('\t');
             if (tab >= 0) leftOut.put(each[n].substring(0, tab), each[n].substring(tab + 1));

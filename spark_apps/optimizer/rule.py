@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from py4j.protocol import Py4JError
 from pyspark.java_gateway import ensure_callback_server_started
 
-from spark_apps.engine.java_part import compiled, new, with_sequences
+from spark_apps.engine.java_part import compiled, new, together, with_sequences
 from spark_apps.engine.spark_utils import OWN_SCAN
 from spark_apps.optimizer.connectors import add_connectors
 from spark_apps.optimizer.limits import UNREGISTERED_MILLISECONDS
@@ -191,16 +191,9 @@ _PARTS = ("index_rule.java", "join_keys.java", "connector.java")
 
 @cache
 def _source() -> str:
-    """Return the source of all classes: Janino compiles one file at a time, and they know one another."""
-    imports: dict[str, None] = {}
-    classes: list[str] = []
-    for name in _PARTS:
-        for line in importlib.resources.files(__package__).joinpath(name).read_text(encoding="utf-8").splitlines():
-            if line.startswith("import "):
-                imports[line] = None
-            elif not line.startswith("package "):
-                classes.append(line)
-    return "\n".join([f"package {_PACKAGE};", *imports, *classes])
+    """Return the source of all classes."""
+    files = importlib.resources.files(__package__)
+    return together(files.joinpath(name).read_text(encoding="utf-8") for name in _PARTS)
 
 
 def _compile(jvm: Any) -> Any:

@@ -7,6 +7,7 @@ by equality are refused.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +15,8 @@ from spark_apps.layout.partitions import canonical_string, partition_path
 from spark_apps.layout.types import date_or_time, parse_type
 from spark_apps.mergetree.schema import quote
 from spark_apps.sources.iceberg_catalog import io_properties, load_at, load_named
-from spark_apps.sources.source_files import Listing, SourceFile, cast_to_schema, check_distinct
+from spark_apps.sources.iceberg_tables import FILE, iceberg_of
+from spark_apps.sources.source_files import STATE, Listing, SourceFile, cast_to_schema, check_distinct
 from spark_apps.storage.errors import (
     EnvironmentMismatch,
     InvalidInput,
@@ -25,13 +27,16 @@ from spark_apps.storage.errors import (
     UnsupportedSource,
     VersionNotFound,
 )
-from spark_apps.timeline.allowed_sources import CATALOG, IDENTIFIER, check_files
+from spark_apps.timeline.allowed_sources import CATALOG, IDENTIFIER, READER, check_files
 from spark_apps.timeline.files import DataFile
 from spark_apps.timeline.locations import Location, locate
 from spark_apps.timeline.model import Field, SourceDefinition, TableDefinition
 
 if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
+
+logger = logging.getLogger(__name__)
 
 _SIMPLE = {
     "boolean": "boolean",
@@ -107,24 +112,35 @@ def same_names_and_types(table: Any, schema: Any) -> str | None:
 
 
 def redefined_columns(table: Any, schema: Any) -> str:
-    """Return the columns of ``schema`` whose names were those of others earlier, by id and type; "" if none.
+    """Return what :func:`redefined_lines` does of a schema of a table that ``pyiceberg`` has loaded."""
+    schemas = [
+        (one.schema_id, {name: f"{field_id}, {_type(one, field_id)}" for name, field_id in _field_ids(one)})
+        for one in table.schemas().values()
+    ]
+    return redefined_lines(schema.schema_id, schemas)
+
+
+def redefined_lines(schema_id: int, schemas: Sequence[tuple[int, Mapping[str, str]]]) -> str:
+    """Return the columns of a schema whose names were those of others earlier, a line each by id and type; "" if none.
 
     What indexes hold of files then says nothing of these columns. Later schemas do not count, so that of a snapshot of
     the past the same is said as was then.
+
+    :param schemas: the id of each schema that the table had, and its columns: name -> ``"<id>, <type>"``.
     """
-    now = {name: (field_id, _type(schema, field_id)) for name, field_id in _field_ids(schema)}
-    names = {field_id: name for name, (field_id, _) in now.items()}
+    now = dict(schemas)[schema_id]
+    names = {column.partition(",")[0]: name for name, column in now.items()}
     names_changed: set[str] = set()
-    for other in table.schemas().values():
-        if other.schema_id >= schema.schema_id:
+    for other_id, columns in schemas:
+        if other_id >= schema_id:
             continue
-        for name, field_id in _field_ids(other):
-            column = (field_id, _type(other, field_id))
+        for name, column in columns.items():
             if now.get(name, column) != column:
                 names_changed.add(name)
-            if names.get(field_id, name) != name:
-                names_changed.add(names[field_id])
-    return "\n".join(f"{name!r}: {now[name][0]}, {now[name][1]}" for name in sorted(names_changed))
+            now_called = names.get(column.partition(",")[0], name)
+            if now_called != name:
+                names_changed.add(now_called)
+    return "\n".join(f"{name!r}: {now[name]}" for name in sorted(names_changed))
 
 
 def _field_ids(schema: Any) -> list[tuple[str, int]]:
@@ -195,8 +211,10 @@ class IcebergTable:
         table = self._open()
         snapshot = self._snapshot(table, version)
         fields, identity = self.columns(table, snapshot)
+        # Where a session's catalog named it, the other reader tells by this id whether it is the same table.
+        own_id = str(table.metadata.table_uuid) if READER in self._options else None
         if snapshot is None:
-            return Listing((), None, fields, identity)
+            return Listing((), None, fields, identity, own_id)
         schema = _schema_of(table, snapshot)
         why, columns = same_names_and_types(table, schema), redefined_columns(table, schema)
         self._version = str(snapshot.snapshot_id)
@@ -204,7 +222,7 @@ class IcebergTable:
             self._file(table, task, identity, fields, why, columns) for task in self._plan(table, snapshot).values()
         ]
         check_distinct(self.location.uri, files)
-        return Listing(tuple(files), self._version, fields, identity)
+        return Listing(tuple(files), self._version, fields, identity, own_id)
 
     def columns(self, table: Any = None, snapshot: Any = None) -> tuple[tuple[Field, ...], tuple[str, ...]]:
         """Return the fields, and the columns that the table is partitioned by as they are.
@@ -253,7 +271,7 @@ class IcebergTable:
         elif why is None and str(data.file_format).rpartition(".")[2].upper() != "PARQUET":
             why = f"data files of format {str(data.file_format).rpartition('.')[2]}"
         return SourceFile(
-            path=_absolute(data.file_path),
+            path=absolute_path(data.file_path),
             bytes=int(data.file_size_in_bytes),
             rows=int(data.record_count) if not deletes else -1,
             partition=partition_path(identity, values, kinds),
@@ -281,7 +299,7 @@ class IcebergTable:
             except OSError as error:
                 raise StorageUnavailable(f"The metadata of {self.location.uri} cannot be read: {error}.") from error
             self._check_files(*(file.file_path for task in tasks for file in (task.file, *task.delete_files)))
-            self._tasks[key] = {_absolute(task.file.file_path): task for task in tasks}
+            self._tasks[key] = {absolute_path(task.file.file_path): task for task in tasks}
         return self._tasks[key]
 
     def _snapshot(self, table: Any, version: str | int | None) -> Any:
@@ -348,6 +366,24 @@ class IcebergTable:
     def check(self, files: Sequence[DataFile]) -> None:
         """Check nothing: data files of Iceberg are never rewritten, and Spark says if one is gone."""
 
+    def connector_rows(
+        self, spark: SparkSession, files: Sequence[DataFile], columns: Sequence[str]
+    ) -> tuple[DataFrame, str] | None:
+        """Return the rows of files as Spark's own connector reads them by the table's metadata file.
+
+        :return: also their column with a row's file; ``None`` where the session cannot read them.
+        """
+        session = iceberg_of(spark)
+        if session is None:
+            return None
+        table = self._open()
+        deletes = {file.path: deletes_of(file) for file in files}
+        try:
+            return session.rows(table.metadata_location, self._version, deletes, columns), FILE
+        except StorageUnavailable as error:
+            logger.warning("Files of %s are read through %s: %s", self.location.uri, ENGINE, error)
+            return None
+
     def rows(self, file: DataFile, schema: StructType) -> Any:
         """Return the rows of a data file, without those that its delete files name, as Arrow.
 
@@ -373,6 +409,12 @@ class IcebergTable:
         return cast_to_schema(rows, schema)
 
 
+def deletes_of(file: DataFile) -> list[str]:
+    """Return the locations of the deletes that a file was recorded with: its state also has lines of columns."""
+    lines = str((file.extra or {}).get(STATE) or "").split("\n")
+    return [line for line in lines if line and not line.startswith("'")]
+
+
 def _schema_of(table: Any, snapshot: Any) -> Any:
     """Return the schema by which a snapshot is read: the table's own for the current one, else that of its time."""
     current = table.current_snapshot()
@@ -382,7 +424,8 @@ def _schema_of(table: Any, snapshot: Any) -> Any:
     return table.schema() if is_current else table.schemas()[snapshot.schema_id]
 
 
-def _absolute(path: str) -> str:
+def absolute_path(path: str) -> str:
+    """Return the location of a file as a log has it, with a scheme."""
     if path.startswith("file:"):
         return "file:///" + path.removeprefix("file:").lstrip("/")
     return path if "://" in path else f"file://{path}"

@@ -32,10 +32,12 @@ from spark_apps.layout.types import parse_type
 from spark_apps.mergetree.reader_settings import session_settings
 from spark_apps.mergetree.schema import check_partition_types, parse_ddl, table_fields
 from spark_apps.mergetree.tree import ExternalFiles
-from spark_apps.sources import iceberg
+from spark_apps.sources import iceberg, iceberg_named
 from spark_apps.sources.delta import DeltaTable
 from spark_apps.sources.delta_spark import ConnectedDeltaTable, has_delta
 from spark_apps.sources.iceberg import IcebergTable
+from spark_apps.sources.iceberg_named import NamedIcebergTable
+from spark_apps.sources.iceberg_tables import NamedTable, iceberg_of
 from spark_apps.sources.listing import Folder, ListedFile, check_unchanged, list_folder
 from spark_apps.sources.other_formats import check_above, check_folder
 from spark_apps.sources.source_files import Listing, SourceFile, check_distinct
@@ -451,6 +453,8 @@ def open_source(
             return ConnectedDeltaTable.of_session(table, storage_options, spark)
         return DeltaTable.of(table, storage_options)
     if form == "iceberg":
+        if spark is not None and iceberg_named.is_named(table.source.options) and iceberg_of(spark) is not None:
+            return NamedIcebergTable.of(table, spark)
         return IcebergTable.of(table, storage_options, log)
     return PlainFiles.of(table, storage_options)
 
@@ -474,6 +478,9 @@ def discover(
     :raises TableNotFound: if there is no table.
     """
     checked = given_options(form, options)
+    by_name = None if CATALOG in checked else iceberg_by_name(spark, uri)
+    if by_name is not None:
+        return _discovered_by_name(spark, by_name)
     if form in PLAIN_FORMATS or form == "delta":
         named = find_in_catalog(spark, uri)
         if named is not None and named.format == "delta":
@@ -505,6 +512,22 @@ def discover(
     fields, partition_by = table.columns()
     source = SourceDefinition(form, table.location.uri, checked, session=session_settings(spark, form))
     return Discovery(table.location, source, fields, partition_by)
+
+
+def iceberg_by_name(spark: SparkSession, name: str) -> NamedTable | None:
+    """Return the Iceberg table that a session's catalogs know by a name; ``None``: the name is another's, or a path."""
+    if not looks_like_name(name) or Path(name).exists():
+        return None
+    session = iceberg_of(spark)
+    return None if session is None else session.find(name)
+
+
+def _discovered_by_name(spark: SparkSession, found: NamedTable) -> Discovery:
+    location = locate(found.location)
+    options = given_options("iceberg", iceberg_named.options_of(found))
+    source = SourceDefinition("iceberg", location.uri, options, session=session_settings(spark, "iceberg"))
+    listing = NamedIcebergTable(spark, location.uri, options, None).listing()
+    return Discovery(location, source, listing.fields or (), ())
 
 
 def looks_like_name(uri: str) -> bool:

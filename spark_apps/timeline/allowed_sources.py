@@ -30,6 +30,8 @@ PLAIN_FORMATS = FORMATS[:4]
 
 CATALOG = "catalog"
 IDENTIFIER = "identifier"
+READER = "reader"
+"""Option of a table that a catalog of Spark's sessions names: ``spark``. Else ``pyiceberg`` knows the catalog."""
 CATALOG_TYPES = ("rest", "hive", "glue", "dynamodb", "sql", "bigquery")
 
 _ANY_FILE = {"recursivefilelookup", "compression"}
@@ -60,7 +62,9 @@ READER_OPTIONS: dict[str, frozenset[str]] = {
         }
     ),
     "delta": frozenset(),
-    "iceberg": frozenset({CATALOG, IDENTIFIER, "catalog.type", "catalog.uri", "catalog.warehouse", "catalog.prefix"}),
+    "iceberg": frozenset(
+        {CATALOG, IDENTIFIER, READER, "catalog.type", "catalog.uri", "catalog.warehouse", "catalog.prefix"}
+    ),
 }  # fmt: skip
 """Format -> options that a log may hold, in lower case. Any other one would become a setting of Hadoop's (Spark hands
 on what it does not know), or a property of ``pyiceberg``'s: both name classes to load and servers to call."""
@@ -132,6 +136,8 @@ def _check_catalog(options: Mapping[str, str]) -> None:
     kind = options.get("catalog.type")
     if kind is not None and kind not in CATALOG_TYPES:
         raise InvalidInput(f"There is no catalog type {kind[:40]!r}.", hint=f"Use one of: {', '.join(CATALOG_TYPES)}.")
+    if options.get(READER, "spark") != "spark":
+        raise InvalidInput(f"There is no reader {options[READER][:40]!r} of Iceberg tables.", hint="Use 'spark'.")
     if CATALOG in options and _WORD.fullmatch(options[CATALOG]) is None:
         raise InvalidName(
             f"{options[CATALOG][:100]!r} cannot be the name of a catalog.", hint="Use letters and digits."

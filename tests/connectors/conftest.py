@@ -43,6 +43,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     if SparkSession.getActiveSession() is not None:
         pytest.skip("CONNECTORS NOT TESTED: this process has a JVM without their jars; run `make connectors`")
     home = tmp_path_factory.mktemp("connectors")
+    (home / "warehouse").mkdir()
     given = settings(pyspark.__version__, names, str(home / "warehouse"))
     given["spark.local.dir"] = str(home / "local")
     try:
@@ -61,3 +62,11 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
 def connectors(spark: SparkSession) -> frozenset[str]:
     """The names of the connectors that the session has."""
     return frozenset(of_spark(spark.version))
+
+
+@pytest.fixture(scope="session")
+def iceberg(spark: SparkSession, connectors: frozenset[str]) -> None:
+    """Let the session's catalog ``prod`` have a namespace ``db``."""
+    if "iceberg" not in connectors:
+        pytest.skip(f"CONNECTORS NOT TESTED: Iceberg has none for Spark {spark.version} (tests/connectors/releases.py)")
+    spark.sql("CREATE NAMESPACE IF NOT EXISTS prod.db")

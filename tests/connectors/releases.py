@@ -24,6 +24,9 @@ class Connector:
     settings: dict[str, str]
 
 
+SQLITE = "org.xerial:sqlite-jdbc:3.50.3.0"
+"""The database of a JDBC catalog."""
+
 CONNECTORS = {
     "delta": Connector(
         {
@@ -32,6 +35,22 @@ CONNECTORS = {
         },
         "io.delta.sql.DeltaSparkSessionExtension",
         {"spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog"},
+    ),
+    "iceberg": Connector(
+        {
+            "3.5": f"org.apache.iceberg:iceberg-spark-runtime-3.5_2.12:1.10.0,{SQLITE}",
+            "4.1": f"org.apache.iceberg:iceberg-spark-runtime-4.1_2.13:1.12.0,{SQLITE}",
+        },
+        "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions",
+        {
+            "spark.sql.catalog.prod": "org.apache.iceberg.spark.SparkCatalog",
+            "spark.sql.catalog.prod.type": "hadoop",
+            "spark.sql.catalog.prod.warehouse": "{warehouse}/prod",
+            "spark.sql.catalog.lite": "org.apache.iceberg.spark.SparkCatalog",
+            "spark.sql.catalog.lite.type": "jdbc",
+            "spark.sql.catalog.lite.uri": "jdbc:sqlite:{warehouse}/lite.db",
+            "spark.sql.catalog.lite.warehouse": "{warehouse}/lite",
+        },
     ),
 }
 

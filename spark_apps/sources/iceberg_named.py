@@ -1,0 +1,131 @@
+"""Iceberg tables as a source by their names in a session's catalogs: listed, and read, by the session's own connector.
+
+Such a table is known by the id that its format gives it, so one that was dropped and made anew is another. What its
+connector opens is the session's right; this package opens none of its files.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from spark_apps.mergetree.schema import table_fields
+from spark_apps.sources.iceberg import absolute_path, deletes_of, redefined_lines
+from spark_apps.sources.iceberg_tables import FILE, IcebergSession, NamedTable, iceberg_of
+from spark_apps.sources.source_files import Listing, SourceFile, check_distinct
+from spark_apps.storage.errors import EnvironmentMismatch, TableNotFound, UnsupportedSource
+from spark_apps.storage.names import check_source_column_name
+from spark_apps.timeline.allowed_sources import CATALOG, IDENTIFIER, READER
+from spark_apps.timeline.files import DataFile
+from spark_apps.timeline.locations import Location, locate
+from spark_apps.timeline.model import Field, TableDefinition
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import StructType
+
+CONNECTOR = "Iceberg's connector"
+_WHY = "it is a table of a catalog"
+
+
+def options_of(table: NamedTable) -> dict[str, str]:
+    """Return what a registration writes down of a table: the catalog, and the name in it."""
+    catalog, _, name = table.name.partition(".")
+    return {CATALOG: catalog, IDENTIFIER: name, READER: "spark"}
+
+
+def is_named(options: Mapping[str, str]) -> bool:
+    """Test whether a registration names a table of a session's catalogs."""
+    return READER in options
+
+
+class NamedIcebergTable:
+    """An Iceberg table that a session's catalog names."""
+
+    def __init__(self, spark: SparkSession, location: str, options: Mapping[str, str], version: str | None) -> None:
+        self._spark = spark
+        self._location = locate(location)
+        self._options = options
+        self._version = version
+        self._name = f"{options[CATALOG]}.{options[IDENTIFIER]}"
+        self._columns_now = False
+
+    @classmethod
+    def of(cls, table: TableDefinition, spark: SparkSession) -> NamedIcebergTable:
+        """Return the source of a registered table."""
+        assert table.source is not None
+        return cls(spark, table.source.location, table.source.options, table.source.version)
+
+    @property
+    def location(self) -> Location:
+        return self._location
+
+    def listing(self, version: str | int | None = None) -> Listing:
+        """Return the data files of a snapshot, the current one by default.
+
+        :raises VersionNotFound: if there is no such version.
+        :raises TableNotFound: if the catalog has no table of this name.
+        """
+        said = self._session().listing(self._name, None if version is None else str(version))
+        if said is None:
+            raise TableNotFound(f"The session's catalogs have no Iceberg table {self._name}.")
+        self._version = said["version"]
+        self._columns_now = version is None
+        columns = redefined_lines(said["schema_id"], said["schemas"])
+        files = [_file(each, columns) for each in said["files"]]
+        check_distinct(self._location.uri, files)
+        return Listing(tuple(files), said["version"], _fields(said), (), said["id"])
+
+    def check(self, files: Sequence[DataFile]) -> None:
+        """Check nothing: data files of Iceberg are never rewritten, and Spark says if one is gone."""
+
+    def rows(self, file: DataFile, schema: StructType) -> Any:
+        """Refuse: the session's connector reads the rows. :raises UnsupportedSource: always."""
+        raise UnsupportedSource(
+            f"{file.path} is read by {CONNECTOR} in Spark alone.", hint="Use a session that has the connector."
+        )
+
+    def connector_rows(
+        self, spark: SparkSession, files: Sequence[DataFile], columns: Sequence[str]
+    ) -> tuple[DataFrame, str]:
+        """Return the rows of files, and the name of their column with a row's file."""
+        deletes = {file.path: deletes_of(file) for file in files}
+        # The columns of now may be of no snapshot yet.
+        version = None if self._columns_now else self._version
+        return self._session().rows(self._name, version, deletes, columns), FILE
+
+    def _session(self) -> IcebergSession:
+        session = iceberg_of(self._spark)
+        if session is None:
+            raise EnvironmentMismatch(
+                f"{self._name} is read by {CONNECTOR} of Spark, which this session has not.",
+                hint="Start the session with spark.jars.packages=org.apache.iceberg:iceberg-spark-runtime-…, and with "
+                f"the catalog {self._options[CATALOG]}.",
+            )
+        return session
+
+
+def _file(said: Sequence[Any], columns: str) -> SourceFile:
+    location, size, rows, deletes = said
+    return SourceFile(
+        path=absolute_path(location),
+        bytes=int(size),
+        rows=-1 if deletes else int(rows),
+        state="\n".join([*deletes, columns] if columns else deletes),
+        through=CONNECTOR,
+        why=_WHY,
+    )
+
+
+def _fields(said: Mapping[str, Any]) -> tuple[Field, ...]:
+    from msgspec.structs import replace
+    from pyspark.sql.types import StructType
+
+    struct = StructType.fromJson(json.loads(said["schema"]))
+    fields = table_fields(struct, (), check_source_column_name)
+    stored = said["stored"]
+    return tuple(
+        replace(field, stored=None if stored[field.name] == field.name else stored[field.name], nullable=True)
+        for field in fields
+    )

@@ -1,0 +1,43 @@
+"""Queries that are run with indexes and without."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+import spark_apps
+from spark_apps.optimizer.rewriting import Rewriter
+
+
+def compared(spark: Any, query: Any, *sources: str) -> list[tuple[int, int] | None]:
+    """Run a query with indexes and without, and return how many files each scan has and keeps.
+
+    ``None`` for a scan that all files are left to.
+    """
+    frame = (lambda: spark.sql(query)) if isinstance(query, str) else query
+    spark_apps.disable(spark)
+    expected = sorted(map(tuple, frame().collect()), key=repr)
+    spark_apps.enable(spark, sources=sources)
+    try:
+        scans = spark_apps.explain(frame()).scans
+        assert sorted(map(tuple, frame().collect()), key=repr) == expected
+    finally:
+        spark_apps.disable(spark)
+    print([(scan.scanned, scan.reason, scan.keys) for scan in scans])  # noqa: T201 - shown where a test fails
+    assert not any(scan.failed for scan in scans), [scan.reason for scan in scans]
+    return [scan.scanned for scan in scans]
+
+
+def watched(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """Return what is decided on scans from now on."""
+    seen: list[Any] = []
+    settle = Rewriter._settle
+
+    def settled(self: Any, request: Any, number: int, scan: Any, query: Any, keys: Any) -> None:
+        before = len(query.decisions)
+        settle(self, request, number, scan, query, keys)
+        seen.extend(query.decisions[before:])
+
+    monkeypatch.setattr(Rewriter, "_settle", settled)
+    return seen

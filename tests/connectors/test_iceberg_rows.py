@@ -1,0 +1,96 @@
+"""Iceberg tables by their names in a session's catalogs: their rows are those of the connector, whatever deletes there
+are, and so is what indexes hold of them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from spark_apps import IndexedTable
+from spark_apps.storage import errors
+from tests.connectors.comparing import compared
+from tests.connectors.iceberg_tables import key, make
+
+pytestmark = pytest.mark.usefixtures("iceberg")
+KINDS = {"record": ["id"], "secondary": ["rider"], "compact": ["rider"], "skipping": ["minmax(id)"]}
+
+
+def rows_of(frame: Any) -> list[str]:
+    return sorted(map(str, frame.collect()))
+
+
+def test_given_a_name_then_rows_with_deletes_are_indexed_read_verified_and_refreshed(spark):
+    name = "prod.db.trips"
+    make(spark, name, 4, 40)
+    spark.sql(f"DELETE FROM {name} WHERE id IN (7, 21)")
+    table = IndexedTable.register(spark, name, record_key=["id"])
+    assert rows_of(table.read()) == rows_of(spark.table(name)) and table.read().count() == 38
+    for kind, columns in KINDS.items():
+        assert table.create_index(kind, kind=kind, columns=columns).committed and table.verify(kind).ok, kind
+    assert table.explain("id = 12").files_read == 1 and table.read("id = 12").count() == 1
+    assert table.read("id = 7").count() == 0
+
+    spark.sql(f"DELETE FROM {name} WHERE id = 12")
+    spark.sql(f"INSERT INTO {name} VALUES (100, 100, 5, 'r2')")
+    table = IndexedTable.load(spark, name)
+    assert rows_of(table.read()) == rows_of(spark.table(name))
+    for kind in KINDS:
+        assert table.refresh_index(kind).committed and table.verify(kind).ok, kind
+    assert table.read("id = 12").count() == 0 and table.explain("id = 100").files_read == 1
+    assert rows_of(table.read("rider = 'r2'")) == rows_of(spark.table(name).where("rider = 'r2'"))
+
+
+def test_given_columns_that_change_then_rows_and_indexes_follow(spark):
+    name = "prod.db.changing"
+    make(spark, name, 2, 20)
+    table = IndexedTable.register(spark, name, record_key=["id"])
+    table.create_index("skip", kind="skipping", columns=["minmax(n)"])
+    spark.sql(f"ALTER TABLE {name} DROP COLUMN rider")
+    spark.sql(f"ALTER TABLE {name} ADD COLUMN rider string")
+    spark.sql(f"ALTER TABLE {name} RENAME COLUMN n TO hours")
+    table = IndexedTable.load(spark, name)
+    assert rows_of(table.read(columns=["id", "rider", "hours"])) == rows_of(
+        spark.table(name).select("id", "rider", "hours")
+    )
+    assert table.read("rider IS NULL").count() == 20
+
+
+def test_given_a_catalog_of_a_database_then_its_tables_are_named_and_pruned(spark):
+    name = "lite.db.trips"
+    spark.sql("CREATE NAMESPACE lite.db")
+    make(spark, name, 4, 400)
+    table = IndexedTable.register(spark, name, record_key=["key"])
+    table.create_index("by_key", "record")
+    assert compared(spark, f"SELECT * FROM {name} WHERE key = {key(201, 400)}", name) == [(4, 1)]
+    spark.sql(f"INSERT INTO {name} VALUES (1000, 1001, 3, 'r3')")
+    assert table.refresh_index("by_key").metrics["source.files_added"] == 1
+
+
+def test_given_files_outside_of_the_table_then_they_are_indexed_by_the_right_of_the_session(spark, tmp_path):
+    name = "prod.db.elsewhere"
+    make(spark, name, 2, 20, **{"write.data.path": str(tmp_path / "data")})
+    table = IndexedTable.register(spark, name, record_key=["id"])
+    assert table.create_index("by_id", "record").committed
+    assert IndexedTable.load(spark, name, version=table.version).read("id = 3").count() == 1
+
+
+def test_given_another_table_by_the_name_then_it_is_refused(spark):
+    name = "prod.db.again"
+    make(spark, name, 1, 10)
+    IndexedTable.register(spark, name)
+    spark.sql(f"DROP TABLE {name} PURGE")
+    make(spark, name, 1, 10)
+    with pytest.raises(errors.TableNotFound, match="is gone: the one that is there now"):
+        IndexedTable.load(spark, name)
+
+
+def test_given_a_registration_by_metadata_then_files_with_deletes_are_read_by_the_connector(spark, caplog):
+    name = "prod.db.placed"
+    make(spark, name, 2, 20)
+    spark.sql(f"DELETE FROM {name} WHERE id = 3")
+    (folder,) = {row[0].rpartition("/data/")[0] for row in spark.sql(f"SELECT file_path FROM {name}.files").collect()}
+    table = IndexedTable.register(spark, folder, "iceberg", record_key=["id"])
+    assert rows_of(table.read()) == rows_of(spark.table(name)) and table.read().count() == 19
+    assert "pyiceberg" not in caplog.text
+    assert table.create_index("by_id", kind="record").committed and table.verify("by_id").ok
