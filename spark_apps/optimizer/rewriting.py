@@ -97,6 +97,7 @@ class ScanDecision:
         if the table has no index over the columns that its joins compare.
     :param scanned: of a table that its own connector reads, how many files are in the connector's own plan, and how
         many of them are read.
+    :param by_connector: whether it is such a table, none of whose files this package opens.
     """
 
     address: str
@@ -107,11 +108,15 @@ class ScanDecision:
     shuffle: str | None = None
     keys: str | None = None
     scanned: tuple[int, int] | None = None
+    by_connector: bool = field(default=False, repr=False)
 
     @cached_property
     def explanation(self) -> Explanation | None:
         """The explanation of the plan, which is made when it is asked for: it may look into files."""
-        return None if self.plan is None else explain_plan(self.plan, self.plan.columns)
+        if self.plan is None:
+            return None
+        # What a connector reads is opened by it alone, with the session's rights.
+        return explain_plan(self.plan, self.plan.columns, opens_files=not self.by_connector)
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain types, for JSON and XCom."""
@@ -468,7 +473,9 @@ class Rewriter:
             counts = json.loads(request.keep(number, chosen.lines) or "null") if chosen.lines else [0, 0]
             if counts is None or counts[1] < counts[0]:
                 files = None if counts is None else (counts[0], counts[1])
-                return ScanDecision(scan.address, True, None, chosen.plan, keys=chosen.keys, scanned=files)
+                return ScanDecision(
+                    scan.address, True, None, chosen.plan, keys=chosen.keys, scanned=files, by_connector=True
+                )
             why_not = (
                 _why_not(chosen.plan) if not chosen.lines else "the files that indexes rule out are not in the scan"
             )
@@ -482,7 +489,7 @@ class Rewriter:
             self.rule.forgo(scan.address)
             return None
         reason = "; ".join(dict.fromkeys(decision.reason or "" for decision in left))
-        return replace(left[0], reason=reason)
+        return replace(left[0], reason=reason, by_connector=scan.kind == "connector")
 
     def _plan_of_source(self, request: Any, number: int, scan: _Scan, snapshot: Snapshot, keys: JoinKeys) -> _Reading:
         """Return what is read of a source's files in place of Spark's scan.

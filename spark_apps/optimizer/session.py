@@ -174,7 +174,11 @@ class QueryExplanation(Printed):
             if read is not None:
                 unused += [(scan.address, name, why.code, why.reason) for name, why in read.not_used.items()]
             keys = scan.keys and f"keys of joins: {scan.keys}"
-            remarks += [f"{scan.address}: {text}" for text in (scan.reason, scan.shuffle, keys) if text]
+            kept = (
+                scan.scanned
+                and f"{scan.scanned[1]:,} of {scan.scanned[0]:,} files of its connector's own plan are read"
+            )
+            remarks += [f"{scan.address}: {text}" for text in (scan.reason, scan.shuffle, keys, kept) if text]
         columns = ("scan", "read by", "index", "files read", "skipped", "bytes read", "skipped")
         grids = [Grid(columns, rows), Grid(("scan", "not used", "code", "why"), unused)]
         return View(counted(len(rows), "scan"), grids=grids, remarks=remarks)

@@ -139,22 +139,25 @@ def explain(snapshot: Snapshot, where: str | None = None, columns: Sequence[str]
     return explain_plan(plan_read(snapshot, filter_of(snapshot, where), names), names)
 
 
-def explain_plan(plan: ReadPlan, names: Sequence[str], *, by_blocks: bool = True) -> Explanation:
+def explain_plan(
+    plan: ReadPlan, names: Sequence[str], *, by_blocks: bool = True, opens_files: bool = True
+) -> Explanation:
     """Return the explanation of a plan that was made.
 
     :param names: the columns that were asked for. :param by_blocks: tell which blocks indexes leave, by files' footers.
+    :param opens_files: whether footers of the table's files may be read at all.
     """
     snapshot = plan.snapshot
     all_files, files_read = snapshot.state.files(DATA_TREE), plan.files
     read = [file for files in files_read.values() for file in files]
     bytes_read, partitions = sum(file.bytes for file in read), len(snapshot.state.partitions)
-    choice, left = plan.block_choice, known_blocks(plan) if by_blocks else None
+    choice, left = plan.block_choice, known_blocks(plan) if by_blocks and opens_files else None
     notes = [] if left is None else [_blocks_left(left, not snapshot.has_spark, choice)]
     if left is not None and not snapshot.has_spark:
         choice = left  # Arrow reads them whatever they save
     if choice is not None:
         bytes_read += choice.bytes - sum(read.file.bytes for read in choice.reads)
-    gained = compare_with_statistics(plan)
+    gained = compare_with_statistics(plan) if opens_files else None
     partitions_read = len({group[0] for group in plan.groups})
     keys = None if any(k is None for k in plan.groups.values()) else sum(len(k or ()) for k in plan.groups.values())
     return Explanation(
