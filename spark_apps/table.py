@@ -230,7 +230,7 @@ class IndexedTable(Printed):
             events = IndexedTable.register(spark, "s3://raw/events", "csv", "city string", {"header": "true"})
 
         :param uri: a folder (Hive-style partitions below it), file or glob; the name of a table that Spark's catalog
-            resolves to a folder of plain files; the folder of a Delta or Iceberg table.
+            resolves to a folder of plain files or a Delta table; the folder of a Delta or Iceberg table.
         :param format: "parquet", "orc", "json", "csv", "delta" or "iceberg".
         :param schema: the schema of plain files; by default Spark infers it once.
         :param options: options of the format's reader, by Spark's names ("header", "sep", "multiLine", …); for Iceberg

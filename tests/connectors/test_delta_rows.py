@@ -1,0 +1,91 @@
+"""Indexes of Delta tables by name, whose rows delta-spark reads where Spark's Parquet reader would misread the files."""
+
+from __future__ import annotations
+
+import sys
+
+import pytest
+
+import spark_apps
+from spark_apps import IndexedTable, sql
+from spark_apps.storage.errors import TableNotFound
+from tests.connectors.test_delta_reads import compared
+
+
+@pytest.fixture(scope="module", autouse=True)
+def delta(connectors: frozenset[str]) -> None:
+    assert "delta" in connectors
+
+
+@pytest.fixture(autouse=True)
+def no_other_reader(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let the package that reads Delta in the driver be not there."""
+    monkeypatch.setitem(sys.modules, "deltalake", None)
+
+
+def key(row: int) -> int:
+    return row * 7919 % 800
+
+
+def test_given_a_table_of_the_catalog_with_deletes_then_it_is_indexed_by_its_name_without_another_reader(spark):
+    spark.sql(
+        "CREATE TABLE rides (id BIGINT, key BIGINT, n INT) USING delta "
+        "TBLPROPERTIES ('delta.enableDeletionVectors' = 'true')"
+    )
+    rows = spark.range(800).selectExpr("id", "id * 7919 % 800 AS key", "cast(id % 9 AS int) AS n")
+    rows.repartitionByRange(8, "id").write.insertInto("rides")
+    spark.sql(f"DELETE FROM rides WHERE key IN ({key(117)}, {key(118)})")
+
+    table = IndexedTable.register(spark, "rides")
+    sql.run(spark, "CREATE INDEX by_key ON TABLE default.rides (key)")
+
+    table = IndexedTable.load(spark, "default.rides")
+    assert table.read().count() == 798
+    assert table.read(f"key = {key(117)}").count() == 0
+    assert [row.id for row in table.read(f"key = {key(317)}").collect()] == [317]
+    assert table.verify("by_key").ok
+    # The deletes that the index was built with are those of the scan.
+    assert compared(spark, f"SELECT * FROM rides WHERE key = {key(317)}", table.uri) == [(8, 1)]
+
+    spark.sql(f"DELETE FROM rides WHERE key = {key(119)}")
+    assert compared(spark, f"SELECT * FROM rides WHERE key = {key(317)}", table.uri) == [(8, 2)]
+    table = IndexedTable.load(spark, "default.rides")
+    table.refresh_index("by_key")
+    assert compared(spark, f"SELECT * FROM rides WHERE key = {key(317)}", table.uri) == [(8, 1)]
+    assert compared(spark, f"SELECT * FROM rides VERSION AS OF 1 WHERE key = {key(119)}", table.uri) == [(8, 1)]
+
+    spark.sql("DROP TABLE rides")
+    spark.sql("CREATE TABLE rides USING delta AS SELECT id, id AS key, 1 AS n FROM range(10)")
+    with pytest.raises(TableNotFound, match="is gone"):
+        IndexedTable.load(spark, "default.rides").read().count()
+    assert compared(spark, "SELECT * FROM rides WHERE key = 3", table.uri) == [None]
+    spark.sql("DROP TABLE rides")
+
+
+def test_given_column_mapping_and_a_column_made_anew_then_its_values_are_those_of_the_new_one(spark, tmp_path):
+    path = str(tmp_path / "t")
+    named = f"delta.`{path}`"
+    rows = spark.range(400).selectExpr("id", "id * 7919 % 400 AS key", "concat('r', id % 8) AS k")
+    written = rows.repartitionByRange(4, "id").write.format("delta")
+    written.option("delta.columnMapping.mode", "name").save(path)
+    table = IndexedTable.register(spark, path, "delta")
+    table.create_index("by_key", "secondary", ["key"])
+    table.create_index("by_k", "secondary", ["k"])
+    asked = f"SELECT * FROM {named} WHERE key = {201 * 7919 % 400}"
+    assert compared(spark, asked, path) == [(4, 1)]
+
+    spark.sql(f"ALTER TABLE {named} DROP COLUMN k")
+    spark.sql(f"ALTER TABLE {named} ADD COLUMN k STRING")
+    spark.sql(f"INSERT INTO {named} VALUES (1000, 1001, 'r3')")
+    spark.sql(f"ALTER TABLE {named} RENAME COLUMN id TO number")
+    table = IndexedTable.load(spark, path)
+    assert [row.number for row in table.read("k = 'r3'").collect()] == [1000]
+    for index in ("by_key", "by_k"):
+        table.refresh_index(index)
+    table = IndexedTable.load(spark, path)
+    assert [row.number for row in table.read("k = 'r3'").collect()] == [1000]
+    assert table.read("k IS NULL").count() == 400
+    assert table.verify("by_k").ok
+    assert compared(spark, f"SELECT * FROM {named} WHERE k = 'r3'", path)[0] is not None
+    assert compared(spark, asked, path)[0] is not None
+    spark_apps.disable(spark)
