@@ -1,4 +1,4 @@
-"""Indexes of Delta tables by name, whose rows delta-spark reads where Spark's Parquet reader would misread the files."""
+"""Indexes of Delta tables by name; their rows by delta-spark where Spark's Parquet reader would misread files."""
 
 from __future__ import annotations
 
