@@ -24,6 +24,8 @@ import org.apache.spark.sql.delta.stats.PreparedDeltaFileIndex;
 import org.apache.spark.sql.execution.datasources.FileIndex;
 import org.apache.spark.sql.execution.datasources.HadoopFsRelation;
 import org.apache.spark.sql.execution.datasources.LogicalRelation;
+import org.apache.spark.sql.types.ArrayType;
+import org.apache.spark.sql.types.MapType;
 import org.apache.spark.sql.types.StructField;
 import org.apache.spark.sql.types.StructType;
 
@@ -100,7 +102,10 @@ public class DeltaConnector implements TableConnector {
         StructType columns = scan(leaf).metadata().schema();
         for (int n = 0; n < columns.fields().length; n++) {
             StructField column = columns.fields()[n];
-            names.put(column.name(), column.metadata().contains(PHYSICAL) ? column.metadata().getString(PHYSICAL) : column.name());
+            boolean mapped = column.metadata().contains(PHYSICAL);
+            boolean nested = column.dataType() instanceof StructType || column.dataType() instanceof ArrayType || column.dataType() instanceof MapType;
+            // Fields within a column are mapped too: one that was made anew has the name and type of the old one.
+            names.put(column.name(), mapped ? column.metadata().getString(PHYSICAL) + (nested ? " and fields in it" : "") : column.name());
         }
         return names;
     }

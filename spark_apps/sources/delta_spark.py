@@ -97,8 +97,7 @@ class ConnectedDeltaTable(DeltaTable):
         fields, partition_by = self._columns_at(at)
         stored = {field.stored_name: field for field in fields}
         whole = self._misread(at)
-        mapped = sorted((field.name, field.stored) for field in fields if field.stored is not None)
-        columns = hashlib.blake2b(repr(mapped).encode(), digest_size=8).hexdigest() if mapped else None
+        columns = _mapped_columns(at.schema)
         folder = Folder(self._location.uri)
         files = []
         for row in json.loads(at.rows.files()):
@@ -224,6 +223,16 @@ class ConnectedDeltaTable(DeltaTable):
             through=BY_CONNECTOR if why else None,
             why=why,
         )
+
+
+def _mapped_columns(schema: T.StructType) -> str | None:
+    """Return what distinguishes columns in files from others of the same names, made anew; ``None`` if nothing does."""
+    names = [
+        (field.name, (field.metadata or {}).get(_PHYSICAL), field.dataType.json())
+        for field in schema.fields
+        if (field.metadata or {}).get(_PHYSICAL, field.name) != field.name or _PHYSICAL in field.dataType.json()
+    ]
+    return hashlib.blake2b(repr(sorted(names)).encode(), digest_size=8).hexdigest() if names else None
 
 
 def _first_line(error: Exception) -> str:
