@@ -6,12 +6,14 @@ Each query is run with indexes and without, and compared; how many files the sca
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 import spark_apps
 from spark_apps import IndexedTable
+from spark_apps.optimizer import connectors as connectors_of_rule
 
 FILES = 16
 ROWS = 1600
@@ -201,3 +203,16 @@ def test_given_a_column_that_was_renamed_or_made_anew_then_what_an_index_holds_o
     assert compared(spark, middle, path) == [(4, 1)]
     spark.sql(f"ALTER TABLE {named} RENAME COLUMN key TO number")
     assert compared(spark, middle.replace("key", "number"), path) == [None]
+
+
+def test_given_a_connector_of_another_version_then_its_own_plan_is_kept_and_one_warning_says_so(
+    spark, trips, monkeypatch, caplog
+):
+    known = connectors_of_rule.DELTA
+    other = replace(known, source=lambda: known.source().replace("scannedSnapshot()", "snapshotOfAnother()"))
+    monkeypatch.setattr(connectors_of_rule, "BUILT_IN", (other,))
+
+    assert compared(spark, f"SELECT * FROM trips WHERE key = {key(17)}", trips) == []
+    assert [record.message[:55] for record in caplog.records if "format delta" in record.message] == [
+        "Tables of the format delta are read without indexes, fo"
+    ]
