@@ -56,7 +56,7 @@ public interface TableConnector {
     /** The format's own id of the table, which one that is made anew at the address does not have. */
     String id(LogicalPlan leaf);
 
-    /** "read", or the command whose target it is. */
+    /** "read", or the command whose target it is; "command" where that is not said. */
     String purpose(LogicalPlan leaf);
 
     /** What scans are changed together by: the leaf where each is changed by itself. */

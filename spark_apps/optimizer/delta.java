@@ -71,9 +71,10 @@ public class DeltaConnector implements TableConnector {
         return index.preparedScan().dataSkippingType().toString().toLowerCase().indexOf("limit") >= 0;
     }
 
+    /** What a command reads: a query's own scans are prepared ones. Some of its passes do not say which command it is. */
     private static String purpose(TahoeBatchFileIndex index) {
         String action = index.actionType().toLowerCase();
-        if (action.equals("batch")) return "read";
+        if (action.equals("batch")) return "command";
         return action.equals("merge") || action.equals("update") || action.equals("delete") ? action : null;
     }
 
