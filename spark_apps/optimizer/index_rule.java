@@ -1152,6 +1152,7 @@ public class IndexRule extends Rule {
 
     public TreeNode apply(TreeNode tree) {
         LogicalPlan plan = (LogicalPlan) tree;
+        if (KeyJob.RUNNING.get() != null) return plan;
         List scans = new ArrayList();
         ScanRequest request = null;
         Shuffles shuffles = null;

@@ -644,6 +644,8 @@ class KeySide {
 
 /** Runs a plan in a thread of its own, as a query of the one whose plan is made. */
 class KeyJob implements Callable {
+    /** Set in a thread that finds keys: the query that waits for them is being decided on, and nothing else meanwhile. */
+    static final ThreadLocal RUNNING = new ThreadLocal();
     private final LogicalPlan plan;
     private final SessionState session;
     private final SparkContext context;
@@ -659,6 +661,7 @@ class KeyJob implements Callable {
     }
 
     public Object call() {
+        RUNNING.set(Boolean.TRUE);  // in a thread of its own
         context.setLocalProperties(properties);
         context.addJobTag(tag);
         QueryExecution execution = session.executePlan(plan, CommandExecutionMode.SKIP());
