@@ -63,7 +63,7 @@ public class IcebergConnector implements TableConnector {
     public String purpose(LogicalPlan leaf) {
         if (operation(leaf) != null) return operation(leaf).command().toString().toLowerCase();
         List output = new ArrayList(scala.collection.JavaConverters.asJavaCollection((scala.collection.Iterable) leaf.output()));
-        for (int n = 0; n < output.size(); n++) if (((Attribute) output.get(n)).name().equals("_file")) return "files";
+        for (int n = 0; n < output.size(); n++) if (((Attribute) output.get(n)).name().equals("_file")) return "command";
         return "read";
     }
 

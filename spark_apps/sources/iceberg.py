@@ -377,9 +377,12 @@ class IcebergTable:
         if session is None:
             return None
         table = self._open()
+        current = table.current_snapshot()
+        # Of the current snapshot the columns are those of now, which may be of no snapshot yet.
+        is_current = current is not None and str(current.snapshot_id) == self._version
         deletes = {file.path: deletes_of(file) for file in files}
         try:
-            return session.rows(table.metadata_location, self._version, deletes, columns), FILE
+            return session.rows(table.metadata_location, None if is_current else self._version, deletes, columns), FILE
         except StorageUnavailable as error:
             logger.warning("Files of %s are read through %s: %s", self.location.uri, ENGINE, error)
             return None

@@ -49,7 +49,7 @@ class NamedIcebergTable:
         self._options = options
         self._version = version
         self._name = f"{options[CATALOG]}.{options[IDENTIFIER]}"
-        self._columns_now = False
+        self._pinned = True
 
     @classmethod
     def of(cls, table: TableDefinition, spark: SparkSession) -> NamedIcebergTable:
@@ -71,7 +71,7 @@ class NamedIcebergTable:
         if said is None:
             raise TableNotFound(f"The session's catalogs have no Iceberg table {self._name}.")
         self._version = said["version"]
-        self._columns_now = version is None
+        self._pinned = said["pinned"]
         columns = redefined_lines(said["schema_id"], said["schemas"])
         files = [_file(each, columns) for each in said["files"]]
         check_distinct(self._location.uri, files)
@@ -92,7 +92,7 @@ class NamedIcebergTable:
         """Return the rows of files, and the name of their column with a row's file."""
         deletes = {file.path: deletes_of(file) for file in files}
         # The columns of now may be of no snapshot yet.
-        version = None if self._columns_now else self._version
+        version = self._version if self._pinned else None
         return self._session().rows(self._name, version, deletes, columns), FILE
 
     def _session(self) -> IcebergSession:

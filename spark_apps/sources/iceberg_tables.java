@@ -242,6 +242,7 @@ public class IcebergTables {
         said.put("version", snapshot == null ? null : Long.toString(snapshot.snapshotId()));
         said.put("schema", SparkSchemaUtil.convert(schema).json());
         said.put("schema_id", Integer.valueOf(schema.schemaId()));
+        said.put("pinned", Boolean.valueOf(snapshot != null && Integer.valueOf(schema.schemaId()).equals(snapshot.schemaId())));
         said.put("stored", stored(table, schema));
         said.put("schemas", schemas(table));
         said.put("files", snapshot == null ? new ArrayList() : files(table, snapshot));

@@ -87,10 +87,10 @@ class IcebergSession:
         reader: Any = self._spark.read.format("iceberg")
         if version is not None:
             reader = reader.option("versionAsOf", version)
-        rows = reader.load(address).select(*map(column, columns), F.col(FILE))
         asked = json.dumps({path: sorted(deletes) for path, deletes in files.items()})
 
         def planned() -> Any:
+            rows = reader.load(address).select(*map(column, columns), F.col(FILE))
             return self._tables.only(rows._jdf.queryExecution().optimizedPlan(), asked)
 
         plan = self._ask(planned, address)

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+import spark_apps
 from spark_apps import IndexedTable
 from spark_apps.storage import errors
 from tests.connectors.comparing import compared
@@ -56,13 +57,16 @@ def test_given_columns_that_change_then_rows_and_indexes_follow(spark):
     assert table.read("rider IS NULL").count() == 20
 
 
-def test_given_a_catalog_of_a_database_then_its_tables_are_named_and_pruned(spark):
+def test_given_a_catalog_of_a_database_and_a_folder_of_indexes_then_its_tables_are_named_and_pruned(spark, tmp_path):
     name = "lite.db.trips"
     spark.sql("CREATE NAMESPACE lite.db")
     make(spark, name, 4, 400)
-    table = IndexedTable.register(spark, name, record_key=["key"])
+    table = IndexedTable.register(spark, name, record_key=["key"], index_root=tmp_path)
     table.create_index("by_key", "record")
-    assert compared(spark, f"SELECT * FROM {name} WHERE key = {key(201, 400)}", name) == [(4, 1)]
+    spark_apps.enable(spark, warehouse=str(tmp_path))
+    (scan,) = spark_apps.explain(spark.table(name).where(f"key = {key(201, 400)}")).scans
+    assert scan.scanned == (4, 1)
+    assert compared(spark, f"SELECT * FROM {name} WHERE key = {key(201, 400)}", table.uri) == [(4, 1)]
     spark.sql(f"INSERT INTO {name} VALUES (1000, 1001, 3, 'r3')")
     assert table.refresh_index("by_key").metrics["source.files_added"] == 1
 
@@ -94,3 +98,6 @@ def test_given_a_registration_by_metadata_then_files_with_deletes_are_read_by_th
     assert rows_of(table.read()) == rows_of(spark.table(name)) and table.read().count() == 19
     assert "pyiceberg" not in caplog.text
     assert table.create_index("by_id", kind="record").committed and table.verify("by_id").ok
+    spark.sql(f"ALTER TABLE {name} RENAME COLUMN n TO hours")
+    spark.sql(f"ALTER TABLE {name} ADD COLUMN later string")
+    assert rows_of(IndexedTable.load(spark, folder).read()) == rows_of(spark.table(name))
