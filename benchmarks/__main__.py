@@ -31,6 +31,7 @@ QUESTIONS = {
 # Asked by name, and by a full run: what takes minutes, and questions of no target, whose figures the documents give.
 MORE = {
     "far_lookup": "benchmarks.far_lookup",
+    "planning_growth": "benchmarks.planning_growth",
     "growth": "benchmarks.growth",
     "tasks": "benchmarks.tasks",
     "table": "benchmarks.keyed_table",

@@ -23,6 +23,7 @@ from spark_apps.sources.source_files import Listing, SourceFile, with_row_counts
 from spark_apps.storage.errors import InvalidSchema, OtherFormat, TableNotFound
 from spark_apps.timeline import allowed_sources
 from spark_apps.timeline.allowed_sources import PLAIN_FORMATS, READER
+from spark_apps.timeline.files import DataFile
 from spark_apps.timeline.log import Timeline
 from spark_apps.timeline.model import (
     DATA_TREE,
@@ -230,6 +231,19 @@ def difference(state: State, listing: Listing, partitions: Collection[str] | Non
 def folded_in(state: State, actions: Sequence[AnyAction]) -> State:
     """Return a state as it would be with the actions committed, under the same version."""
     return state_with_actions(state, actions, (Write(SCHEMA_SCOPE, "observed"),), ())
+
+
+def with_listed(state: State, kept: Collection[DataFile], new: Sequence[SourceFile]) -> State:
+    """Return a state with some of its files and with new ones, as a list that another one made shows the source.
+
+    No file is looked at: how many rows the new ones hold stays unknown.
+    """
+    if len(kept) < len(state.files(DATA_TREE)):
+        state = state.copy()
+        state.file_set.remove_tree(DATA_TREE)
+        for file in kept:
+            state.file_set.add(file)
+    return folded_in(state, [*_partitions(new, state.partitions), *(file.to_add() for file in new)])
 
 
 def best_fit(timeline: Timeline, listing: Listing) -> State:

@@ -168,6 +168,12 @@ class PredicateProbe(Protocol):
         :param column: the table's. :param values: the range.
         """
 
+    def ends(self, column: str) -> tuple[Any, Any]:
+        """Return the lowest and the highest value that a column can have in a row that satisfies it.
+
+        ``None`` for an end that it does not give; with either the column is not null in such a row.
+        """
+
 
 @dataclass(frozen=True)
 class IndexContext:

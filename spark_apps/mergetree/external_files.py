@@ -28,7 +28,7 @@ from spark_apps.engine.spark_utils import (
 from spark_apps.engine.spark_versions import from_arrow
 from spark_apps.mergetree.reader_settings import reader_options, whole_record_condition
 from spark_apps.mergetree.schema import column, column_share
-from spark_apps.mergetree.tree import GROUP_ID, ReadByConnector, Snapshot, Tree
+from spark_apps.mergetree.tree import GROUP_ID, FilesOfScan, ReadByConnector, Snapshot, Tree
 from spark_apps.storage.errors import gone_file
 from spark_apps.timeline.files import DataFile
 from spark_apps.timeline.model import DATA_TREE, SourceDefinition
@@ -202,6 +202,10 @@ def read_external(snapshot: Snapshot, tree: Tree, files: Iterable[DataFile], col
     :raises StorageError: if one was rewritten since it was listed.
     """
     files = list(files)
+    if isinstance(snapshot.external, FilesOfScan) and files and GROUP_ID not in columns:
+        rows = snapshot.external.scan(files, columns)
+        if set(columns) <= set(rows.columns):
+            return _whole_records(snapshot, tree, rows, columns).select(*map(column, columns))
     if snapshot.external is not None:
         fresh = [file for file in files if file.path not in snapshot.intact]
         snapshot.external.check(fresh)
@@ -222,6 +226,14 @@ def read_external(snapshot: Snapshot, tree: Tree, files: Iterable[DataFile], col
     else:
         parts += [_read_through_library(snapshot, tree, file, columns) for file in others]
     return reduce(DataFrame.unionAll, parts)
+
+
+def _whole_records(snapshot: Snapshot, tree: Tree, rows: DataFrame, columns: Sequence[str]) -> DataFrame:
+    """Return rows that a scan of Spark's reads without those that depend on which columns are parsed."""
+    stored = [field for field in tree.schema if field.name not in snapshot.table.partition_by]
+    schema = T.StructType([T.StructField(field.name, field.dataType, True) for field in stored])
+    keeps_all_records = whole_record_condition(snapshot, schema, columns)
+    return rows if keeps_all_records is None else rows.where(keeps_all_records)
 
 
 def external_reader_notes(files: Iterable[DataFile]) -> list[str]:

@@ -177,6 +177,14 @@ class ReadByConnector(Protocol):
         """
 
 
+@runtime_checkable
+class FilesOfScan(ExternalFiles, Protocol):
+    """Access to the files of a registered table that a scan of Spark's has listed."""
+
+    def scan(self, files: Sequence[DataFile], columns: Sequence[str]) -> Any:
+        """Return the rows of files as the scan reads them, a DataFrame with some columns at least."""
+
+
 _FEW_GROUPS = 64
 """Groups up to which each is looked for by itself, and not among all of the tree."""
 

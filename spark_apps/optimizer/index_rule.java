@@ -76,8 +76,11 @@ import org.apache.spark.sql.connector.read.ScanBuilder;
 import org.apache.spark.sql.connector.read.Statistics;
 import org.apache.spark.sql.connector.read.SupportsReportStatistics;
 import org.apache.spark.sql.execution.datasources.CatalogFileIndex;
+import org.apache.spark.sql.execution.datasources.FileIndex;
+import org.apache.spark.sql.execution.datasources.FileStatusWithMetadata;
 import org.apache.spark.sql.execution.datasources.HadoopFsRelation;
 import org.apache.spark.sql.execution.datasources.LogicalRelation;
+import org.apache.spark.sql.execution.datasources.PartitionDirectory;
 import org.apache.spark.sql.execution.datasources.PartitionPath;
 import org.apache.spark.sql.execution.datasources.PartitionSpec;
 import org.apache.spark.sql.execution.datasources.PartitioningAwareFileIndex;
@@ -247,6 +250,149 @@ class TableFiles {
             throw new IllegalStateException(error);
         }
     }
+}
+
+/** The files of a scan as Spark has listed them, by whose places in this list Python names those that are read. */
+class FileList {
+    private final List files;
+    private final Map folders;
+    final String hash;
+
+    private FileList(PartitioningAwareFileIndex index, boolean catalog) throws Exception {
+        files = Scala.toList(index.allFiles());
+        folders = catalog ? folders(index.partitionSpec()) : new HashMap();
+        java.security.MessageDigest digest = java.security.MessageDigest.getInstance("SHA-256");
+        for (int n = 0; n < files.size(); n++) digest.update(line((FileStatus) files.get(n)).getBytes("UTF-8"));
+        digest.update(partitions().getBytes("UTF-8"));
+        hash = new java.math.BigInteger(1, digest.digest()).toString(16);
+    }
+
+    /** What an index holds of files, which is another object once it was refreshed -> the list that was made of it. */
+    private static final List KNOWN = new ArrayList();
+    private static final int MOST = 32;
+
+    /** Addresses of sources, whose lists are asked for whenever a scan is of one: their hashes are said with the scan. */
+    static final ConcurrentHashMap ASKED = new ConcurrentHashMap();
+    static final int MOST_ASKED = 10000;
+
+    /** The list of a scan; one that was made of the same files of an index before is not made again. */
+    static FileList of(LogicalRelation leaf) throws Exception {
+        boolean catalog = leaf.catalogTable().isDefined();
+        PartitioningAwareFileIndex index = Rules.listing((HadoopFsRelation) leaf.relation());
+        Object held = index.leafDirToChildrenFiles();
+        synchronized (KNOWN) {
+            for (int n = KNOWN.size() - 1; n >= 0; n--) {
+                Object[] known = (Object[]) KNOWN.get(n);
+                Object of = ((java.lang.ref.WeakReference) known[0]).get();
+                FileList list = (FileList) ((java.lang.ref.SoftReference) known[2]).get();
+                if (of == null || list == null) KNOWN.remove(n);
+                else if (of == held && known[1].equals(Boolean.valueOf(catalog))) return list;
+            }
+        }
+        FileList list = new FileList(index, catalog);
+        synchronized (KNOWN) {
+            while (KNOWN.size() >= MOST) KNOWN.remove(0);
+            KNOWN.add(new Object[] {new java.lang.ref.WeakReference(held), Boolean.valueOf(catalog), new java.lang.ref.SoftReference(list)});
+        }
+        return list;
+    }
+
+    private static String line(FileStatus file) {
+        return file.getPath().toString() + '\t' + file.getLen() + '\t' + file.getModificationTime() + '\0';
+    }
+
+    /** Path, bytes, time of change in milliseconds of each, with tabs between and NUL behind. */
+    String text() {
+        StringBuilder lines = new StringBuilder();
+        for (int n = 0; n < files.size(); n++) lines.append(line((FileStatus) files.get(n)));
+        return lines.toString();
+    }
+
+    /** The partitions that Spark's catalog has of a table, as JSON: folder -> values as text, null if it is several. */
+    String partitions() throws Exception { return new com.fasterxml.jackson.databind.ObjectMapper().writeValueAsString(folders); }
+
+    private static Map folders(PartitionSpec spec) {
+        Map folders = new java.util.TreeMap();
+        StructType columns = spec.partitionColumns();
+        List partitions = Scala.toList(spec.partitions());
+        for (int n = 0; n < partitions.size(); n++) {
+            PartitionPath partition = (PartitionPath) partitions.get(n);
+            List values = new ArrayList();
+            for (int m = 0; m < columns.fields().length; m++) {
+                DataType type = columns.fields()[m].dataType();
+                Object value = partition.values().isNullAt(m) ? null : partition.values().get(m, type);
+                if (value != null && type == DateType$.MODULE$) value = java.time.LocalDate.ofEpochDay(((Integer) value).longValue());
+                values.add(value == null ? null : value.toString());
+            }
+            String folder = partition.path().toString();
+            folders.put(folder, folders.containsKey(folder) ? null : values);
+        }
+        return folders;
+    }
+
+    /** The files at some places: numbers, and pairs of the first and the last one with a dash between, with commas between. */
+    List at(String places) {
+        List some = new ArrayList();
+        String[] parts = places.isEmpty() ? new String[0] : places.split(",");
+        for (int n = 0; n < parts.length; n++) {
+            int dash = parts[n].indexOf('-');
+            int first = Integer.parseInt(dash < 0 ? parts[n] : parts[n].substring(0, dash));
+            int last = dash < 0 ? first : Integer.parseInt(parts[n].substring(dash + 1));
+            for (int m = first; m <= last; m++) some.add(files.get(m));
+        }
+        return some;
+    }
+}
+
+/** Some of the files that Spark has listed for a scan, which are not listed again; partitions are pruned as Spark does. */
+class ListedFiles implements FileIndex {
+    private final FileIndex listed;
+    private final java.util.HashSet paths = new java.util.HashSet();
+    private final String hash;
+    private final String places;
+    private long bytes;
+
+    ListedFiles(FileIndex listed, FileList list, String places) {
+        this.listed = listed;
+        this.hash = list.hash;
+        this.places = places;
+        List files = list.at(places);
+        for (int n = 0; n < files.size(); n++) {
+            paths.add(((FileStatus) files.get(n)).getPath());
+            bytes += ((FileStatus) files.get(n)).getLen();
+        }
+    }
+
+    public @SEQ@ rootPaths() { return listed.rootPaths(); }
+    public StructType partitionSchema() { return listed.partitionSchema(); }
+    public long sizeInBytes() { return bytes; }
+    public void refresh() { listed.refresh(); }
+    public scala.Option metadataOpsTimeNs() { return listed.metadataOpsTimeNs(); }
+    public String toString() { return "ListedFiles(" + paths.size() + " of " + listed + ")"; }
+
+    public @SEQ@ listFiles(@SEQ@ partitionFilters, @SEQ@ dataFilters) {
+        List kept = new ArrayList();
+        List folders = Scala.toList(listed.listFiles(partitionFilters, dataFilters));
+        for (int n = 0; n < folders.size(); n++) {
+            PartitionDirectory folder = (PartitionDirectory) folders.get(n);
+            List files = Scala.toList(folder.files());
+            List some = new ArrayList();
+            for (int m = 0; m < files.size(); m++) if (paths.contains(((FileStatusWithMetadata) files.get(m)).getPath())) some.add(files.get(m));
+            if (!some.isEmpty()) kept.add(new PartitionDirectory(folder.values(), Scala.toSeq(some)));
+        }
+        return Scala.toSeq(kept);
+    }
+
+    public String[] inputFiles() {
+        List names = new ArrayList();
+        Iterator each = paths.iterator();
+        while (each.hasNext()) names.add(((org.apache.hadoop.fs.Path) each.next()).toUri().toString());
+        return (String[]) names.toArray(new String[0]);
+    }
+
+    // A scan that was pruned is never equal to one that was pruned otherwise: exchanges and subqueries are reused by it.
+    public boolean equals(Object other) { return other instanceof ListedFiles && ((ListedFiles) other).hash.equals(hash) && ((ListedFiles) other).places.equals(places) && ((ListedFiles) other).listed.equals(listed); }
+    public int hashCode() { return hash.hashCode() * 31 + places.hashCode(); }
 }
 
 /** How a query shuffles rows: the columns by which its joins and sums need them together. */
@@ -816,6 +962,7 @@ public class ScanRequest {
     private final Properties properties;
     private final boolean explained;
     private final List sides = new ArrayList();
+    private final Map lists = new HashMap();
     private final SessionState session;
     private final Function files;
     private final Connectors connectors;
@@ -836,8 +983,8 @@ public class ScanRequest {
         this.query = query;
     }
 
-    /** All scans as JSON, and the number of the query that they belong to. */
-    public String json() throws Exception {
+    /** All scans as JSON, the number of the query that they belong to, and the values of settings. */
+    public String json(String settings) throws Exception {
         Map said = new LinkedHashMap();
         List each = new ArrayList();
         for (int n = 0; n < scans.size(); n++) {
@@ -845,18 +992,19 @@ public class ScanRequest {
             Map described = scan.describe(session.conf());
             described.put("again", Boolean.valueOf(scan.again));
             described.put("joined", scan.names(joinKeys.of(scan.leaf)));
+            if ("files".equals(described.get("kind")) && FileList.ASKED.containsKey(described.get("address"))) described.put("list", filesHash(n));
             each.add(described);
         }
         said.put("query", Long.valueOf(query));
         said.put("scans", each);
+        said.put("settings", values(settings));
         return new com.fasterxml.jackson.databind.ObjectMapper().writeValueAsString(said);
     }
 
-    /** The values of settings, as a session tells them; without those that it does not know. JSON in and out. */
-    public String settings(String asked) throws Exception {
-        com.fasterxml.jackson.databind.ObjectMapper mapper = new com.fasterxml.jackson.databind.ObjectMapper();
+    /** The values of settings, as a session tells them; without those that it does not know. */
+    private List values(String asked) throws Exception {
         List values = new ArrayList();
-        Iterator each = ((List) mapper.readValue(asked, List.class)).iterator();
+        Iterator each = ((List) new com.fasterxml.jackson.databind.ObjectMapper().readValue(asked, List.class)).iterator();
         while (each.hasNext()) {
             List setting = (List) each.next(); // its name and, if one was given, its default
             String name = (String) setting.get(0);
@@ -870,7 +1018,7 @@ public class ScanRequest {
             }
             values.add(value);
         }
-        return mapper.writeValueAsString(values);
+        return values;
     }
 
     /** How the query shuffles a scan's rows, by the sizes of the scans that were replaced so far; JSON. */
@@ -929,10 +1077,42 @@ public class ScanRequest {
         }
     }
 
-    /** A hash of what files tells, by which Python knows that it has seen these files. */
+    /** The list of a scan's files; Spark's own, which is looked at once a request. */
+    private FileList listed(int number) throws Exception {
+        Integer key = Integer.valueOf(number);
+        FileList list = (FileList) lists.get(key);
+        if (list == null) lists.put(key, list = FileList.of((LogicalRelation) ((ScanPart) scans.get(number)).leaf));
+        return list;
+    }
+
+    /** A hash of what files and partitions tell, by which Python knows that it has seen these files. */
     public String filesHash(int number) throws Exception {
-        byte[] hash = java.security.MessageDigest.getInstance("SHA-256").digest(files(number).getBytes("UTF-8"));
-        return new java.math.BigInteger(1, hash).toString(16);
+        String address = Rules.address((LogicalRelation) ((ScanPart) scans.get(number)).leaf);
+        if (FileList.ASKED.size() < FileList.MOST_ASKED) FileList.ASKED.put(address, Boolean.TRUE);
+        return listed(number).hash;
+    }
+
+    /** The files that Spark would read; see FileList. */
+    public String files(int number) throws Exception { return listed(number).text(); }
+
+    /** The partitions that Spark's catalog has of a table; see FileList. */
+    public String partitions(int number) throws Exception { return listed(number).partitions(); }
+
+    /** Leave a scan the files at some places of its list: in the same place of the plan, with its own columns and filters. */
+    public void keepListed(int number, String places, String facts) throws Exception {
+        ScanPart scan = (ScanPart) scans.get(number);
+        Object[] parts = Described.parts((LogicalRelation) scan.leaf);
+        parts[0] = relation(number, places, facts);
+        LogicalPlan leaf = Described.in((LogicalPlan) LogicalRelation.class.getConstructors()[0].newInstance(parts), marker);
+        scan.putLeaf(StandIn.in(leaf, new TableFiles(scan.leaf, files, session)));
+    }
+
+    /** The relation of a scan with the files at some places of its list alone. facts: what Spark learns of it. */
+    public HadoopFsRelation relation(int number, String places, String facts) throws Exception {
+        HadoopFsRelation old = (HadoopFsRelation) ((LogicalRelation) ((ScanPart) scans.get(number)).leaf).relation();
+        scala.collection.immutable.Map options = (scala.collection.immutable.Map) old.options().updated(marker, facts);
+        ListedFiles kept = new ListedFiles(old.location(), listed(number), places);
+        return new HadoopFsRelation(kept, old.partitionSchema(), old.dataSchema(), old.bucketSpec(), old.fileFormat(), options, old.sparkSession());
     }
 
     /** A scan is decided on: it is as it will be read, for those that look for keys in it. */
@@ -971,42 +1151,6 @@ public class ScanRequest {
             if (calls[n].getClassName().contains(".SQLExecution")) run = true;
         }
         return shown && !run;
-    }
-
-    /** The files that Spark would read, a line each: path, bytes, time of change in milliseconds, with tabs between. */
-    public String files(int number) {
-        HadoopFsRelation relation = (HadoopFsRelation) ((LogicalRelation) ((ScanPart) scans.get(number)).leaf).relation();
-        List files = Scala.toList(Rules.listing(relation).allFiles());
-        StringBuilder lines = new StringBuilder();
-        for (int n = 0; n < files.size(); n++) {
-            FileStatus file = (FileStatus) files.get(n);
-            lines.append(file.getPath().toString()).append('\t').append(file.getLen()).append('\t').append(file.getModificationTime()).append('\n');
-        }
-        return lines.toString();
-    }
-
-    /** The partitions that Spark's catalog has of a table, as JSON: folder -> values as text, null if it is several. */
-    public String partitions(int number) throws Exception {
-        LogicalRelation leaf = (LogicalRelation) ((ScanPart) scans.get(number)).leaf;
-        Map folders = new HashMap();
-        if (leaf.catalogTable().isDefined()) {
-            PartitionSpec spec = Rules.listing((HadoopFsRelation) leaf.relation()).partitionSpec();
-            StructType columns = spec.partitionColumns();
-            List partitions = Scala.toList(spec.partitions());
-            for (int n = 0; n < partitions.size(); n++) {
-                PartitionPath partition = (PartitionPath) partitions.get(n);
-                List values = new ArrayList();
-                for (int m = 0; m < columns.fields().length; m++) {
-                    DataType type = columns.fields()[m].dataType();
-                    Object value = partition.values().isNullAt(m) ? null : partition.values().get(m, type);
-                    if (value != null && type == DateType$.MODULE$) value = java.time.LocalDate.ofEpochDay(((Integer) value).longValue());
-                    values.add(value == null ? null : value.toString());
-                }
-                String folder = partition.path().toString();
-                folders.put(folder, folders.containsKey(folder) ? null : values);
-            }
-        }
-        return new com.fasterxml.jackson.databind.ObjectMapper().writeValueAsString(folders);
     }
 
     /** Put rows in the place of a scan: an analyzed plan that has the needed columns by their names, among others. */

@@ -5,6 +5,9 @@
 MAX_QUERIES = 32
 """Queries, the last ones, of which the versions that they see and the decisions on their scans are remembered."""
 
+MAX_LISTS = 32
+"""Lists of files that Spark has of sources, those that were used last, whose files are kept as they were matched."""
+
 UNREGISTERED_MILLISECONDS = 10_000
 """Milliseconds for which an address without a registered source is not looked up again."""
 

@@ -15,26 +15,26 @@ import re
 import stat
 import time
 from collections import OrderedDict
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
-from threading import RLock
-from typing import TYPE_CHECKING, Any, Literal
+from threading import Lock, RLock
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from spark_apps.actions.register import open_log
-from spark_apps.actions.source_diff import folded_in
 from spark_apps.actions.template import TableHandle
 from spark_apps.engine.spark_utils import SettingAsked, remembered_settings, setting
 from spark_apps.indexes.covering.definition import has_buckets
 from spark_apps.mergetree.reader_settings import TEXTS, differing_setting
 from spark_apps.mergetree.schema import struct_type
 from spark_apps.mergetree.tree import Snapshot
-from spark_apps.optimizer.file_choice import NotChosen, choose_files, path_key
+from spark_apps.optimizer.file_choice import NotChosen, choose_files
 from spark_apps.optimizer.join_keys import JoinKeys
 from spark_apps.optimizer.limits import MAX_INDEX_SHARE, MAX_QUERIES, MIN_SAVED_SECONDS, SURE_INDEX_SHARE
 from spark_apps.optimizer.scan_filters import joined, predicate_of
+from spark_apps.optimizer.scanned_files import CannotMatch, ScannedFiles, ScannedRows, ScannedSources, path_of
 from spark_apps.query.explain import Explanation, explain_plan
 from spark_apps.query.first_rows import FirstRows, bound_of
 from spark_apps.query.logged import Asked, keeps_log, note_query, note_scan
@@ -42,7 +42,6 @@ from spark_apps.query.planning import (
     ReadPlan,
     Shuffle,
     filter_of,
-    matching_partitions,
     plan_read,
     prunes_by,
     read_seconds,
@@ -50,6 +49,7 @@ from spark_apps.query.planning import (
 from spark_apps.query.predicate_text import text_of_predicate
 from spark_apps.query.predicates import Filter
 from spark_apps.query.reading import keeps_buckets, planned_rows
+from spark_apps.sources.registry import check_unlisted
 from spark_apps.storage.errors import (
     InvalidInput,
     InvalidName,
@@ -61,10 +61,9 @@ from spark_apps.storage.errors import (
 )
 from spark_apps.storage.store import Store
 from spark_apps.timeline.allowed_sources import PLAIN_FORMATS
-from spark_apps.timeline.files import DataFile
 from spark_apps.timeline.locations import Location, Warehouse, locate
 from spark_apps.timeline.log import Timeline
-from spark_apps.timeline.model import DATA_TREE, RemoveFile, TableDefinition
+from spark_apps.timeline.model import DATA_TREE, TableDefinition
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -73,6 +72,8 @@ if TYPE_CHECKING:
     from spark_apps.timeline.state import State
 
 logger = logging.getLogger(__name__)
+
+_T = TypeVar("_T")
 
 _NO_INDEX = "it has no index"
 
@@ -130,14 +131,25 @@ class ScanDecision:
 class _Query:
     """The state kept for one query: the versions that all scans see, decisions, whether it was warned of.
 
+    :param heads: log -> a source, and the version of its log that all scans see.
+    :param plans: what was planned for a scan, for those that are equal to it.
     :param explained: whether it is planned to be looked at alone.
     """
 
     snapshots: dict[str, Snapshot] = field(default_factory=dict)
-    logs: set[str] = field(default_factory=set)
+    heads: dict[str, tuple[TableHandle, State]] = field(default_factory=dict)
+    plans: dict[tuple[Any, ...], tuple[Any, Any]] = field(default_factory=dict)
     decisions: list[ScanDecision] = field(default_factory=list)
     warned: bool = False
     explained: bool = False
+
+    def planned(self, about: Any, asked: tuple[Any, ...], plan: Callable[[], _T]) -> _T:
+        """Return what was planned for an equal scan of the same files, else plan it."""
+        key = (id(about), *asked)
+        if key not in self.plans:
+            self.plans[key] = about, plan()  # what the key is an id of is kept
+        answer: _T = self.plans[key][1]
+        return answer
 
     def forget(self, address: str) -> None:
         """Take out the first decision that left a scan of an address to Spark."""
@@ -156,6 +168,7 @@ class _Scan:
     :param marked: columns of which Spark's catalog says what files do not: a default value, an id of Parquet's.
     :param joined: columns that a join compares with keys of another side, without which rows do not count.
     :param first: the rows that the query takes alone, at the ends of columns; none if it takes others too.
+    :param files_hash: of the files that Spark has listed for it, if Spark was asked for that before.
     :param again: whether this query has asked before, when its subquery was no side of a join yet.
     :param id: of a table that its own connector reads, the format's own id; ``purpose``: ``read``, or the command whose
         target it is; ``stored``: by what name a column is in its files.
@@ -174,6 +187,7 @@ class _Scan:
     joined: tuple[str, ...] = ()
     first: tuple[FirstRows, ...] = ()
     again: bool = False
+    files_hash: str | None = None
     id: str = ""
     purpose: str = "read"
     stored: Mapping[str, str] = field(default_factory=dict)
@@ -185,7 +199,7 @@ class _Scan:
             said.get("version", -1), said.get("format", ""), said.get("options", {}),
             tuple((name, kind) for name, kind in said.get("schema", ())), tuple(said.get("marked", ())),
             tuple(said.get("joined", ())), tuple(map(FirstRows.of, said.get("first", ()))), said.get("again", False),
-            said.get("id", ""), said.get("purpose", "read"), said.get("stored", {}),
+            said.get("list"), said.get("id", ""), said.get("purpose", "read"), said.get("stored", {}),
         )  # fmt: skip
 
 
@@ -217,15 +231,15 @@ class Rewriter:
         self._sources: dict[str, list[str]] = {}
         self._queries: OrderedDict[int, _Query] = OrderedDict()
         self._explained: dict[int, _Query] = {}
-        # Log -> the state whose files were found to be those of a listing of Spark's, and the hash of that.
-        self._same_files: dict[str, tuple[State, str]] = {}
+        self._scanned = ScannedSources()
         self._settings: set[SettingAsked] = set()
         # Logs of sources whose folders are tables of other formats, of which it was warned.
         self._refused: set[str] = set()
-        # Queries of several threads are planned one after the other, for a log is read by one thread.
-        self._lock = RLock()
+        # Guards what is known of queries, and makes the lock of a log, which is read by one thread at a time.
+        self._lock = Lock()
+        self._logs: dict[str, RLock] = {}
         # A store of a local folder would make it.
-        if warehouse is not None and "://" not in warehouse and not Path(_path_of(warehouse)).is_dir():
+        if warehouse is not None and "://" not in warehouse and not Path(path_of(warehouse)).is_dir():
             raise StorageUnavailable(
                 f"There is no folder {warehouse}.",
                 outcome="Nothing was changed.",
@@ -253,8 +267,7 @@ class Rewriter:
         :param asked: the JSON that ``LakeCatalog`` of ``index_rule.java`` writes.
         :return: JSON, ``None`` if there is no such table.
         """
-        with self._lock:
-            return self._find(json.loads(asked))
+        return self._find(json.loads(asked))
 
     def _find(self, question: Mapping[str, Any]) -> str | None:
         name = ".".join([question["catalog"], *question["parts"]])
@@ -286,13 +299,12 @@ class Rewriter:
             return None
         if log is None:
             return None
-        handle = self._newest(log)
-        head = handle.timeline.head
+        handle, head = self._newest(log)
         if head.dropped or head.definition is None:
             return None
         if version is None and microseconds is None:
             # A source's columns are those of its files as they are now.
-            return log.uri, handle.snapshot().state if head.table.source is not None else head
+            return log.uri, handle.snapshot(head).state if head.table.source is not None else head
         if version is not None and not version.isdigit():
             raise VersionNotFound(f"{version!r} is no version of {name}.", hint="Give a number.")
         if head.table.source is not None:
@@ -301,7 +313,8 @@ class Rewriter:
                 hint="Load an earlier version: IndexedTable.load(spark, uri, version=…).read().",
             )
         as_of = None if microseconds is None else dt.datetime.fromtimestamp(microseconds / 1e6, dt.UTC)
-        return log.uri, handle.timeline.at(None if version is None else int(version), as_of)
+        with self._lock_of(log.uri):
+            return log.uri, handle.timeline.at(None if version is None else int(version), as_of)
 
     def files(self, asked: str) -> str:
         """Return the addresses of a keyed table's data files, as Spark writes them, with NUL between.
@@ -309,17 +322,18 @@ class Rewriter:
         :param asked: the version and the log's address, as ``TableFiles`` of ``index_rule.java`` writes them.
         """
         version, _, address = asked.partition("@")
-        with self._lock:
-            snapshot = self._keyed_snapshot(_Scan("keyed", address, (), (), (), int(version)), _Query())
-            return "\0".join(snapshot.store.spark_path(file.path) for file in snapshot.state.files(DATA_TREE))
+        snapshot = self._keyed_snapshot(_Scan("keyed", address, (), (), (), int(version)), _Query())
+        return "\0".join(snapshot.store.spark_path(file.path) for file in snapshot.state.files(DATA_TREE))
 
     def decisions(self, query: int) -> list[ScanDecision]:
         """Return what was decided on the scans of a query."""
-        return list(self._queries[query].decisions) if query in self._queries else []
+        known = self._queries.get(query)
+        return [] if known is None else list(known.decisions)
 
     def newest_query(self) -> int:
         """Return the number of the query that was decided on last; 0 before the first."""
-        return next(reversed(self._queries), 0)
+        with self._lock:
+            return next(reversed(self._queries), 0)
 
     @contextmanager
     def explained(self, number: int) -> Iterator[list[ScanDecision]]:
@@ -343,19 +357,12 @@ class Rewriter:
 
         :param request: the ``ScanRequest`` of ``index_rule.java``.
         """
-        said = json.loads(request.json())
-        with self._lock, remembered_settings() as settings:
-            self._ask_settings(request, settings)
+        with remembered_settings() as settings:
+            asked = list(self._settings)  # those that queries before have asked for one by one
+            said = json.loads(request.json(json.dumps([[name, *default] for _, name, default in asked])))
+            settings.update({key: answer[0] for key, answer in zip(asked, said["settings"], strict=True) if answer})
             self._decide_each(request, said["scans"], self._query(said["query"]))
             self._settings.update(key for key in settings if key[0] == id(self.spark))
-
-    def _ask_settings(self, request: Any, settings: dict[SettingAsked, str | None]) -> None:
-        """Ask at once for the settings that queries before have asked for one by one."""
-        asked = list(self._settings)
-        if not asked:
-            return
-        answers = json.loads(request.settings(json.dumps([[name, *default] for _, name, default in asked])))
-        settings.update({key: answer[0] for key, answer in zip(asked, answers, strict=True) if answer})
 
     def _decide_each(self, request: Any, described: Sequence[Mapping[str, Any]], query: _Query) -> None:
         scans = [_Scan.of(one) for one in described]
@@ -394,11 +401,13 @@ class Rewriter:
             query.decisions.append(decision)
             try:
                 if not query.explained:
-                    self._note(request, number, scan, decision, started)
+                    self._note(request, number, scan, decision, started, query)
             except Exception as error:  # noqa: BLE001 - a log that cannot be kept hurts no query
                 logger.warning("A query of %s leaves no line in its log: %s", scan.address, error)
 
-    def _note(self, request: Any, number: int, scan: _Scan, decision: ScanDecision, started: float) -> None:
+    def _note(
+        self, request: Any, number: int, scan: _Scan, decision: ScanDecision, started: float, query: _Query
+    ) -> None:
         """Leave a line of the scan in the table's query log."""
         plan = decision.plan
         if scan.again and not decision.replaced:
@@ -410,46 +419,48 @@ class Rewriter:
             asked = Asked(scan.columns, where, scan.joined, tuple(groups), left=not decision.replaced)
             note_query(plan, asked, started)
         elif plan is None and scan.kind != "keyed" and not decision.failed:
-            for log in self._sources.get(locate(_path_of(scan.address)).uri, ()):
-                head = self._tables[log].timeline.head
+            for log in self._sources.get(locate(path_of(scan.address)).uri, ()):
+                head = query.heads[log][1] if log in query.heads else self._tables[log].timeline.head
                 if not head.dropped and head.definition is not None:
                     asked = Asked(scan.columns, where, scan.joined, left=True)
                     note_scan(self._tables[log].timeline.store, head.table, asked, started)
 
     def _query(self, number: int) -> _Query:
-        query = self._explained.get(number) or self._queries.get(number)
-        if query is None:
-            query = self._queries[number] = _Query()
-            while len(self._queries) > MAX_QUERIES:
-                self._queries.popitem(last=False)
-        return query
+        with self._lock:
+            query = self._explained.get(number) or self._queries.get(number)
+            if query is None:
+                query = self._queries[number] = _Query()
+                while len(self._queries) > MAX_QUERIES:
+                    self._queries.popitem(last=False)
+            return query
 
     def _replace(self, request: Any, number: int, scan: _Scan, query: _Query, keys: JoinKeys) -> ScanDecision | None:
         if scan.kind == "keyed":
             snapshot = self._keyed_snapshot(scan, query)
-            read = _plan(request, number, scan, snapshot, predicate_of(snapshot, scan.filters), keys)
+            read = _plan(request, number, scan, snapshot, query, keys)
             _put(request, number, read.plan, read.filter)
             return ScanDecision(scan.address, True, None, read.plan, shuffle=read.shuffle, keys=read.keys)
         if scan.kind == "connector":
             return self._choose_files(request, number, scan, query, keys)
         left: list[ScanDecision] = []
-        for handle in self._sources_at(scan.address, query, PLAIN_FORMATS):
-            if not handle.timeline.head.indexes:
+        for handle, head in self._sources_at(scan.address, query, PLAIN_FORMATS):
+            if not head.indexes:
                 left.append(ScanDecision(scan.address, False, _NO_INDEX))
                 continue
             try:
-                read = self._plan_of_source(request, number, scan, self._source_snapshot(handle, query), keys)
+                scanned = self._scanned_files(request, number, scan, handle, head)
+                read = _plan(request, number, scan, scanned.snapshot, query, keys)
             except OtherFormat as refused:
                 if handle.timeline.store.uri not in self._refused:
                     logger.warning("%s is read by Spark's own plan: %s", scan.address, refused)
                     self._refused.add(handle.timeline.store.uri)
                 left.append(ScanDecision(scan.address, False, str(refused)))
                 continue
-            except _LeftToSpark as why:
+            except (_LeftToSpark, CannotMatch) as why:
                 left.append(ScanDecision(scan.address, False, str(why)))
                 continue
             if _is_faster(read.plan, scan.joined):
-                _put(request, number, read.plan, read.filter)
+                _put_files(request, number, scanned, read)
                 return ScanDecision(scan.address, True, None, read.plan, shuffle=read.shuffle, keys=read.keys)
             left.append(ScanDecision(scan.address, False, _why_not(read.plan), read.plan, keys=read.keys))
         return self._left(scan, left)
@@ -459,14 +470,12 @@ class Rewriter:
     ) -> ScanDecision | None:
         """Leave those files of a connector's scan out in which indexes find no row that counts."""
         left: list[ScanDecision] = []
-        for handle in self._sources_at(scan.address, query, (scan.format,)):
-            if not handle.timeline.head.indexes:
+        for handle, head in self._sources_at(scan.address, query, (scan.format,)):
+            if not head.indexes:
                 left.append(ScanDecision(scan.address, False, _NO_INDEX))
                 continue
             try:
-                chosen = choose_files(
-                    Snapshot(self.spark, handle.timeline.store, handle.timeline.head), scan, number, keys
-                )
+                chosen = choose_files(Snapshot(self.spark, handle.timeline.store, head), scan, number, keys)
             except NotChosen as why:
                 left.append(ScanDecision(scan.address, False, str(why)))
                 continue
@@ -491,30 +500,21 @@ class Rewriter:
         reason = "; ".join(dict.fromkeys(decision.reason or "" for decision in left))
         return replace(left[0], reason=reason, by_connector=scan.kind == "connector")
 
-    def _plan_of_source(self, request: Any, number: int, scan: _Scan, snapshot: Snapshot, keys: JoinKeys) -> _Reading:
-        """Return what is read of a source's files in place of Spark's scan.
+    def _scanned_files(self, request: Any, number: int, scan: _Scan, handle: TableHandle, head: State) -> ScannedFiles:
+        """Return a source with the files that Spark would read.
 
         :raises _LeftToSpark: if Spark would read other rows than this package does.
+        :raises CannotMatch: if it would read other files than the source's.
         :raises OtherFormat: if the files are no plain ones.
         """
-        if snapshot.external is not None:
-            snapshot.external.check(())
-        _check_same_reading(self.spark, snapshot.table, scan)
-        where = predicate_of(snapshot, scan.filters)
-        _check_same_partitions(snapshot, json.loads(request.partitions(number)))
-        snapshot = self._only_files_of_spark(request, number, snapshot, where)
-        return _plan(request, number, scan, snapshot, where, keys)
-
-    def _only_files_of_spark(self, request: Any, number: int, snapshot: Snapshot, where: Filter | None) -> Snapshot:
-        """Return a source with the files that Spark would read; see :func:`_only_files_of_spark`."""
-        seen = request.filesHash(number)
-        known = self._same_files.get(snapshot.store.uri)
-        if known is not None and known[0] is snapshot.state and known[1] == seen:
-            return snapshot
-        kept = _only_files_of_spark(snapshot, request.files(number), where)
-        if kept is snapshot:
-            self._same_files[snapshot.store.uri] = (snapshot.state, seen)
-        return kept
+        _check_same_reading(self.spark, head.table, scan)
+        assert head.table.source is not None
+        if locate(head.table.source.location).is_local:  # elsewhere each look would be a request
+            check_unlisted(head.table, handle.source_options)
+        logged = Snapshot(self.spark, handle.timeline.store, head)
+        where = partial(predicate_of, logged, scan.filters)
+        key = scan.files_hash or request.filesHash(number)
+        return self._scanned.of(logged, key, request, number, handle.source_options, where)
 
     def _without_indexes(
         self, request: Any, number: int, scan: _Scan, query: _Query, error: Exception
@@ -534,28 +534,33 @@ class Rewriter:
         state = timeline.refresh()
         if state.definition is None or state.dropped or state.table.source is None:
             return
-        logs = self._sources.setdefault(state.table.source.location, [])
-        if timeline.store.uri not in logs:
-            logs.append(timeline.store.uri)
-        self._tables[timeline.store.uri] = TableHandle(self.spark, timeline, self.options)
+        with self._lock:
+            logs = self._sources.setdefault(state.table.source.location, [])
+            if timeline.store.uri not in logs:
+                logs.append(timeline.store.uri)
+            self._tables[timeline.store.uri] = TableHandle(self.spark, timeline, self.options)
 
-    def _newest(self, log: Store) -> TableHandle:
-        """Return the table of a log, read to its end; another table if the log was begun anew.
+    def _lock_of(self, log: str) -> RLock:
+        with self._lock:
+            return self._logs.setdefault(log, RLock())
+
+    def _newest(self, log: Store) -> tuple[TableHandle, State]:
+        """Return the table of a log, read to its end, and its version; another table if the log was begun anew.
 
         :raises TableNotFound: if the log is gone.
         """
-        handle = self._tables.get(log.uri)
-        if handle is None or handle.timeline.is_replaced():
-            handle = self._tables[log.uri] = TableHandle(self.spark, Timeline(log), self.options)
-        handle.timeline.refresh()
-        return handle
+        with self._lock_of(log.uri):
+            handle = self._tables.get(log.uri)
+            if handle is None or handle.timeline.is_replaced():
+                handle = self._tables[log.uri] = TableHandle(self.spark, Timeline(log), self.options)
+            return handle, handle.timeline.refresh()
 
-    def _sources_at(self, address: str, query: _Query, formats: Collection[str]) -> list[TableHandle]:
-        """Return the sources of some formats that are registered at an address, which may be a pattern.
+    def _sources_at(self, address: str, query: _Query, formats: Collection[str]) -> list[tuple[TableHandle, State]]:
+        """Return the sources of some formats at an address, which may be a pattern, with the versions of their logs.
 
         Their logs are read to their ends once a query.
         """
-        location = locate(_path_of(address))
+        location = locate(path_of(address))
         # Elsewhere a look for a log beside an address that was not named would cost a call to its store.
         if location.uri not in self._sources and (location.is_local or self._in_warehouse(location)):
             try:
@@ -566,11 +571,12 @@ class Rewriter:
             if source is not None and source.location == location.uri:
                 self._check_trusted(location, timeline.store.uri)
                 self._know(timeline)
-        handles = []
-        for log in self._sources.get(location.uri, ()):
-            handles.append(self._tables[log] if log in query.logs else self._newest(Store(log, self.options)))
-            query.logs.add(log)
-        return [handle for handle in handles if _is_of(handle, formats)]
+        logs = tuple(self._sources.get(location.uri, ()))
+        for log in logs:
+            if log not in query.heads:
+                query.heads[log] = self._newest(Store(log, self.options))
+        found = [query.heads[log] for log in logs]
+        return [(handle, head) for handle, head in found if _is_of(head, formats)]
 
     def _in_warehouse(self, location: Location) -> bool:
         return self.warehouse.root is not None and location.uri.startswith(f"{locate(self.warehouse.root).uri}/")
@@ -589,27 +595,20 @@ class Rewriter:
         key = f"{scan.address}@{scan.version}"
         snapshot = query.snapshots.get(key)
         if snapshot is None:
-            handle = self._tables.get(scan.address)
-            if handle is None:
-                timeline = Timeline.load(Store(scan.address, self.options))
-                handle = self._tables[scan.address] = TableHandle(self.spark, timeline, self.options)
-            if handle.timeline.head.version < scan.version:
-                handle.timeline.refresh()
-            head = handle.timeline.head
-            state = head if head.version == scan.version else handle.timeline.at(scan.version)
-            snapshot = query.snapshots[key] = handle.snapshot(state)
-        return snapshot
-
-    def _source_snapshot(self, handle: TableHandle, query: _Query) -> Snapshot:
-        key = handle.timeline.store.uri
-        snapshot = query.snapshots.get(key)
-        if snapshot is None:
-            snapshot = query.snapshots[key] = handle.snapshot()
+            with self._lock_of(scan.address):
+                handle = self._tables.get(scan.address)
+                if handle is None:
+                    timeline = Timeline.load(Store(scan.address, self.options))
+                    handle = self._tables[scan.address] = TableHandle(self.spark, timeline, self.options)
+                if handle.timeline.head.version < scan.version:
+                    handle.timeline.refresh()
+                head = handle.timeline.head
+                state = head if head.version == scan.version else handle.timeline.at(scan.version)
+                snapshot = query.snapshots[key] = handle.snapshot(state)
         return snapshot
 
 
-def _is_of(handle: TableHandle, formats: Collection[str]) -> bool:
-    head = handle.timeline.head
+def _is_of(head: State, formats: Collection[str]) -> bool:
     if head.dropped or not head.definition:
         return False
     return head.table.source is not None and head.table.source.format in formats
@@ -652,17 +651,22 @@ class _Reading:
     filter: str | None = None
 
 
-def _plan(request: Any, number: int, scan: _Scan, snapshot: Snapshot, where: Filter | None, keys: JoinKeys) -> _Reading:
+def _plan(request: Any, number: int, scan: _Scan, snapshot: Snapshot, query: _Query, keys: JoinKeys) -> _Reading:
     """Return what is read in place of a scan, by its filters and by keys of joins, and what becomes of a shuffle."""
-    shuffles, columns = _shuffles(request, number, snapshot), _columns(snapshot, scan)
-    if scan.first and where is None and (bound := bound_of(snapshot, scan.first)) is not None:
-        # Read as any other, for what it says of expressions that indexes hold.
-        where = filter_of(snapshot, text_of_predicate(bound))
+    shuffles, columns = _shuffles(request, number, snapshot), tuple(_columns(snapshot, scan))
 
-    def planned(narrower: Filter | None) -> ReadPlan:
-        return plan_read(snapshot, narrower, columns, shuffled_by=shuffles)
+    def asked() -> Filter | None:
+        where = predicate_of(snapshot, scan.filters)
+        if scan.first and where is None and (bound := bound_of(snapshot, scan.first)) is not None:
+            # Read as any other, for what it says of expressions that indexes hold.
+            where = filter_of(snapshot, text_of_predicate(bound))
+        return where
 
-    plan = planned(where)
+    def planned(where: Filter | None) -> ReadPlan:
+        return plan_read(snapshot, where, columns, shuffled_by=shuffles)
+
+    about = (scan.filters, scan.first, columns, tuple(shuffles))
+    plan = query.planned(snapshot.state, about, lambda: planned(asked()))
     taken: str | None = None
     passing: str | None = None
     if prunes_by(snapshot, plan.predicate, scan.joined, plan.columns):
@@ -696,6 +700,18 @@ def _put(request: Any, number: int, plan: ReadPlan, passing: str | None = None) 
     if passing is not None:
         rows = rows.where(passing)
     request.replace(number, rows._jdf.queryExecution().analyzed())
+
+
+def _put_files(request: Any, number: int, scanned: ScannedFiles, read: _Reading) -> None:
+    """Put what is read of a source in the place of a scan: by Spark's own relation, with the files that are read."""
+    plan = read.plan
+    files = [file for group in plan.files.values() for file in group]
+    by_keys = plan.keyed and plan.snapshot.data.key
+    if files and read.filter is None and not (plan.covering_scans or plan.block_choice or by_keys):
+        request.keepListed(number, scanned.text_of(files), scanned.facts_of(files, plan.columns))
+        return
+    rows = ScannedRows(plan.snapshot.spark, request, number, scanned)
+    _put(request, number, replace(plan, snapshot=replace(plan.snapshot, external=rows)), read.filter)
 
 
 def _is_faster(plan: ReadPlan, joined: Collection[str]) -> bool:
@@ -744,13 +760,6 @@ def _why_not(plan: ReadPlan) -> str:
     return "; ".join(reasons) or _NO_INDEX
 
 
-def _path_of(address: str) -> str:
-    """Return an address of Hadoop's as a path, or as a URI of another store than the local disk."""
-    if not address.startswith("file:"):
-        return address
-    return "/" + address.removeprefix("file:").lstrip("/")
-
-
 def _check_same_reading(spark: SparkSession, table: TableDefinition, scan: _Scan) -> None:
     """Check that Spark would read the same rows of a file as this package does.
 
@@ -789,49 +798,3 @@ def _differing_options(now: Mapping[str, str], then: Mapping[str, str]) -> Itera
     for name in sorted(current.keys() | registered.keys()):
         if current.get(name) != registered.get(name):
             yield name, current.get(name), registered.get(name)
-
-
-def _check_same_partitions(snapshot: Snapshot, folders: Mapping[str, Sequence[str | None] | None]) -> None:
-    """Check that folders are the partitions in Spark's catalog that they are by their names.
-
-    :param folders: each with the values that the catalog has for it, ``None`` if it is several partitions; none at all
-        if it is no table of a catalog.
-    :raises _LeftToSpark: naming the first that is another one.
-    """
-    if not folders:
-        return
-    values = {path_key(path): texts for path, texts in folders.items()}
-    for file in snapshot.state.files(DATA_TREE):
-        folder = path_key(file.path).rpartition("/")[0]
-        if folder in values and values[folder] != list(snapshot.state.partitions[file.partition].values):
-            raise _LeftToSpark(f"{folder} is another partition in Spark's catalog, or several")
-
-
-def _only_files_of_spark(snapshot: Snapshot, lines: str, where: Filter | None) -> Snapshot:
-    """Return a source with the files that Spark would read, which it may have listed earlier.
-
-    :param lines: path, bytes, and time of change in milliseconds of each.
-    :param where: of the query. Files of partitions that it rules out stay: Spark passed over them for it.
-    :raises _LeftToSpark: if Spark would read another file than the source has now.
-    """
-    spark_files = {}
-    for line in lines.splitlines():
-        path, size, modified = line.rsplit("\t", 2)
-        if int(size):
-            spark_files[path_key(path)] = (int(size), int(modified))
-    missing: list[DataFile] = []
-    for file in snapshot.state.files(DATA_TREE):
-        listed = spark_files.pop(path_key(file.path), None)
-        if listed is None:
-            missing.append(file)
-            continue
-        modified_at = (file.extra or {}).get("modified")
-        if listed[0] != file.bytes or (modified_at is not None and abs(listed[1] - modified_at * 1000) > 1.0):
-            raise _LeftToSpark(f"{file.path} was rewritten after Spark listed it")
-    if spark_files:
-        raise _LeftToSpark(f"{next(iter(spark_files))} is read by Spark, and is none of the source's files")
-    if missing and where is not None:
-        kept = matching_partitions(snapshot, where.predicate)
-        missing = [file for file in missing if file.partition in kept]
-    removed = [RemoveFile(DATA_TREE, file.path) for file in missing]
-    return replace(snapshot, state=folded_in(snapshot.state, removed)) if removed else snapshot

@@ -57,8 +57,10 @@ from spark_apps.query.limits import (
 )
 from spark_apps.query.predicates import (
     And,
+    Comparison,
     Filter,
     Fixed,
+    In,
     IsNull,
     KeySet,
     NothingMatches,
@@ -204,6 +206,29 @@ class ParsedPredicateProbe:
         if column not in self._of_column:
             self._of_column[column] = said_of(self.predicate, column)
         return always_matches(self._of_column[column], {column: values})
+
+    def ends(self, column: str) -> tuple[Any, Any]:
+        low: Any = None
+        high: Any = None
+        left = [self.predicate]
+        while left:
+            node = left.pop()
+            if isinstance(node, And):
+                left.extend(node.parts)
+            if not isinstance(node, (Comparison, In)) or node.column != column:
+                continue
+            values = node.values if isinstance(node, In) else (node.literal,)
+            try:
+                least, most = min(values, default=None), max(values, default=None)
+                if any(value != value for value in (least, most)):
+                    continue  # no number is above NaN, and none equals it by Python
+                if least is not None and (isinstance(node, In) or not node.op.startswith("<") or node.op == "<=>"):
+                    low = least if low is None else max(low, least)
+                if most is not None and (isinstance(node, In) or not node.op.startswith(">")):
+                    high = most if high is None else min(high, most)
+            except TypeError:
+                continue  # values that have no order say nothing of ends
+        return low, high
 
 
 # --- The plan ---------------------------------------------------------------------------------------------------------
@@ -564,6 +589,8 @@ class _Draft:
     def files(self) -> dict[GroupKey, list[DataFile]]:
         """Return the files to read, by file group, without those whose rows an index holds."""
         if not self.covering_scans:
+            if len(self.groups) == len(self.all_groups):
+                return self.all_groups
             return {key: self.all_groups[key] for key in self.groups}
         replaced = frozenset[int]().union(*(scan.lineages for scan in self.covering_scans))
         remaining = (
@@ -647,6 +674,8 @@ def _keyed_groups(draft: _Draft) -> dict[GroupKey, frozenset[Key]]:
     """Return the file groups whose record keys are known, as long as all keys are few enough to be a filter."""
     keyed: dict[GroupKey, frozenset[Key]] = {}
     keys: set[Key] = set()
+    if not any(draft.groups.values()):
+        return keyed
     files = draft.files()
     for group, group_keys in draft.groups.items():
         if group in files and group_keys and len(keys) + len(group_keys) <= MAX_RETURNED_KEYS:
@@ -764,7 +793,8 @@ def _prune(draft: _Draft, predicate: Predicate, *, by_indexes: bool) -> None:
         return
     kept = draft.kept_partitions = matching_partitions(snapshot, predicate)
     draft.partitions = len(kept)
-    draft.groups = {group: None for group in draft.groups if group[0] in kept}
+    if len(kept) < len(snapshot.state.partitions):
+        draft.groups = {group: None for group in draft.groups if group[0] in kept}
     if not by_indexes:
         return
     narrowed = _Narrowing(draft, _pruners(draft)).narrow(predicate)
@@ -930,7 +960,8 @@ def _prune_by_index(draft: _Draft, entry: IndexEntry, probe: PredicateProbe) -> 
     if isinstance(pruning, CannotPrune):
         return NotUsed(pruning.code, pruning.reason)
     groups: dict[GroupKey, Keys] = {}
-    for group in draft.groups:
+    # Of many groups few are named or not covered: not each is asked for.
+    for group in draft.groups.keys() & (entry.lag.keys() | pruning.groups):
         if not entry.covers(group):
             groups[group] = None
         elif group in pruning.groups:
@@ -1180,7 +1211,7 @@ def _choose_blocks(draft: _Draft, names: Sequence[str]) -> BlockChoice | None:
 
     :param names: the columns that are read.
     """
-    files = [file for file in _unmerged_files(draft) if file.lineage in draft.blocks]
+    files = [file for file in _unmerged_files(draft) if file.lineage in draft.blocks] if draft.blocks else []
     files = sorted(files, key=lambda file: -file.bytes)[:MAX_BLOCK_FILES]
     if not files or sum(file.bytes for file in files) < MIN_SAVED_BYTES:
         return None

@@ -263,14 +263,20 @@ class PlainFiles:
         listed = folder.files
         if self._last is not None and self._last[0] == folder:
             return self._last[1]
-        recursive, names = is_set(self._options, RECURSIVE), self._partition_by
-        with_texts = with_partition_texts(self._location, listed, recursive, names)
+        with_texts = self._with_texts(listed)
         folder.check_plain(self._location, (file for file, _ in with_texts))
         files = [self._file(file, texts) for file, texts in with_texts]
         check_distinct(self._location.uri, files)
         listing = Listing(tuple(files))
         self._last = folder, listing
         return listing
+
+    def source_files(self, listed: Sequence[ListedFile]) -> list[SourceFile]:
+        """Return listed files with their partitions, without those that are not read.
+
+        :raises InvalidInput: if folders are of other partition columns.
+        """
+        return [self._file(file, texts) for file, texts in self._with_texts(listed)]
 
     def check(self, files: Sequence[DataFile]) -> None:
         """Check that files are still as they were listed.
@@ -287,6 +293,10 @@ class PlainFiles:
     def rows(self, file: DataFile, schema: StructType) -> Any:
         """Refuse: Spark reads plain files itself."""
         raise InvalidInput(f"{file.path} is read by Spark.")
+
+    def _with_texts(self, listed: Sequence[ListedFile]) -> list[tuple[ListedFile, Texts]]:
+        recursive = is_set(self._options, RECURSIVE)
+        return with_partition_texts(self._location, listed, recursive, self._partition_by)
 
     def _file(self, listed: ListedFile, texts: Texts) -> SourceFile:
         values: tuple[str | None, ...] = ()

@@ -597,6 +597,32 @@ class RecordFile:
         except (ValueError, ArithmeticError, LakeIndexError) as error:
             raise self.damaged(f"a value in it is none of type {self.header.types[column]}") from error
 
+    @property
+    def numbers(self) -> Mapping[int, int]:
+        """Lineage of a data file -> the number of its record."""
+        return self._opened.numbers
+
+    def ends(self, column: int) -> tuple[Any, Any, Any]:
+        """Return of each file the lowest and the highest value of an expression, and whether both are known: arrays.
+
+        :raises StorageError: if one is none of the type.
+        """
+        import numpy as np
+
+        known = self._opened.ends.get(column)
+        if known is None:
+            count = len(self.header.files)
+            low, high, sure = np.empty(count, object), np.empty(count, object), np.zeros(count, bool)
+            for number, each in enumerate(self.header.files):
+                one = each.columns[column]
+                if one.low is None or one.high is None:
+                    continue
+                ends = self.value(one.low, column), self.value(one.high, column)
+                if not any(isinstance(end, (OutOfRange, RawString)) or end != end for end in ends):
+                    (low[number], high[number]), sure[number] = ends, True
+            known = self._opened.ends[column] = low, high, sure
+        return known
+
     def damaged(self, reason: str) -> StorageError:
         """Return the error that says that the file cannot be used."""
         return StorageError(
@@ -621,6 +647,10 @@ class _Opened:
     start: int
     row_groups: Mapping[int, tuple[int, RowGroups]]
     places: Mapping[tuple[int, FilterKind], tuple[Any, Any]]
+    numbers: Mapping[int, int]
+    """Lineage of a file -> its number; the last of those that are said twice."""
+    ends: dict[int, tuple[Any, Any, Any]] = field(default_factory=dict, compare=False)
+    """Column -> what :meth:`RecordFile.ends` has made of its records."""
 
     @classmethod
     def of(cls, header: Header, start: int) -> _Opened:
@@ -629,7 +659,8 @@ class _Opened:
         for each in header.row_groups:
             row_groups[each.file] = numbers, each
             numbers += len(each.rows)
-        return cls(header, start, row_groups, _places(header.sections, numbers) if header.sections else {})
+        places = _places(header.sections, numbers) if header.sections else {}
+        return cls(header, start, row_groups, places, {each.lineage: n for n, each in enumerate(header.files)})
 
     def filter_of(self, number: int, column: int, kind: FilterKind) -> tuple[int, int] | None:
         """Return the section of the filter of a file or row group, and its place there; ``None`` if it has none."""

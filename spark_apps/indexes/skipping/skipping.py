@@ -234,16 +234,47 @@ class _Asked:
         own = own_files(context)
         self._records = _opened(context, own)
         self.files = len(own)
-        self._of = {
-            record.lineage: (file, number)
-            for file in reversed(self._records)
-            for number, record in enumerate(file.header.files)
-        }
         parts = parts_of(context.table, context.definition)
         self._parts = [part for part in parts if not probe.columns.isdisjoint(part.expression.columns)]
         stamped = any(part.expression.stamped for part in self._parts)
         self._lookups = self._row_groups_asked = 0
         self._stamp = stamp(context.snapshot.spark) if stamped and context.snapshot.has_spark else None
+        self._by_records = [
+            (records, records.numbers, self._ruled_out(records), bool(records.header.row_groups))
+            for records in self._records
+        ]
+
+    def _ruled_out(self, records: RecordFile) -> Any:
+        """Return which files have ends of a column beyond those that the predicate gives it, by their numbers.
+
+        All at once: to put the predicate to each of thousands of files takes far longer.
+        """
+        import numpy as np
+
+        ruled_out = np.zeros(len(records.header.files), bool)
+        for part, at in self._told_by(records):
+            low, high = self._probe.ends(part.expression.key)
+            if part.expression.stamped or (low is None and high is None):
+                continue
+            least, most, sure = records.ends(at)
+            known = np.flatnonzero(sure & ~ruled_out)
+            try:
+                beyond = np.zeros(len(known), bool)
+                if low is not None:
+                    beyond |= np.asarray(most[known] < low, bool)
+                if high is not None:
+                    beyond |= np.asarray(least[known] > high, bool)
+            except TypeError:
+                continue  # each is asked by itself, which knows what cannot be compared
+            ruled_out[known[beyond]] = True
+        return ruled_out.tolist()
+
+    def _told_by(self, records: RecordFile) -> list[tuple[Part, int]]:
+        """Return the parts that records hold as they are now, each with its place among their columns."""
+        header = records.header
+        named = ((part, part.expression.text) for part in self._parts)
+        places = [(part, header.keys.index(text)) for part, text in named if text in header.keys]
+        return [(part, at) for part, at in places if header.types[at] == part.type.text]
 
     @property
     def fetched(self) -> int:
@@ -251,12 +282,18 @@ class _Asked:
 
     def left(self, file: DataFile) -> Blocks | bool | None:
         """Return what of a data file may hold a row that satisfies the predicate; ``None`` if there is no record."""
-        found = self._of.get(file.lineage)
-        if found is None:
-            return None
-        records, number = found
+        for records, numbers, ruled_out, divided in self._by_records:
+            number = numbers.get(file.lineage)
+            if number is not None:
+                outside = ruled_out[number]
+                return False if outside and not divided else self._left_of(file, records, number, outside)
+        return None
+
+    def _left_of(self, file: DataFile, records: RecordFile, number: int, outside: bool) -> Blocks | bool:
         record = records.header.files[number]
-        matches = self._probe.may_match(self._values(records, number, record.rows, record.columns, record.stamp))
+        matches = not outside and self._probe.may_match(
+            self._values(records, number, record.rows, record.columns, record.stamp)
+        )
         count = records.row_groups_of(number)
         if count is None or (file.rows >= 0 and record.rows != file.rows - file.tombstones):
             return matches
