@@ -65,6 +65,7 @@ SOURCE = {
     "options": {"mergeSchema": "true"},
     "version": "1",
     "session": {"spark.sql.session.timeZone": "UTC"},
+    "identity": "5b8f",
 }
 ACTIONS: dict[str, Any] = {
     "add": ADD,
