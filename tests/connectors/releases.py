@@ -34,7 +34,10 @@ CONNECTORS = {
             "4.2": "io.delta:delta-spark_4.2_2.13:4.4.0",
         },
         "io.delta.sql.DeltaSparkSessionExtension",
-        {"spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog"},
+        {
+            "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
+            "spark.databricks.delta.snapshotPartitions": "2",  # 50 tasks else, whenever a log of few lines is read
+        },
     ),
     "iceberg": Connector(
         {
