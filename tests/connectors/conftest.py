@@ -13,17 +13,24 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.connectors.releases import of_spark, settings
+from tests.turns import commits
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark the tests of this folder, which no other run takes along."""
-    folder = Path(__file__).parent
-    for item in items:
-        if item.path.is_relative_to(folder):
-            item.add_marker(pytest.mark.connectors)
+    """Mark the tests of this folder, which no other run takes along, and begin with another module at each commit.
+
+    CI gives them a few minutes, and cuts off what does not fit.
+    """
+    own = [item for item in items if item.path.is_relative_to(Path(__file__).parent)]
+    for item in own:
+        item.add_marker(pytest.mark.connectors)
+    modules = sorted({item.path for item in own})
+    first = commits() % len(modules) if modules else 0
+    places = {path: place for place, path in enumerate([*modules[first:], *modules[:first]])}
+    items.sort(key=lambda item: places.get(item.path, -1))
 
 
 @pytest.fixture(scope="session")
@@ -62,6 +69,13 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
 def connectors(spark: SparkSession) -> frozenset[str]:
     """The names of the connectors that the session has."""
     return frozenset(of_spark(spark.version))
+
+
+@pytest.fixture(scope="session")
+def delta(spark: SparkSession, connectors: frozenset[str]) -> None:
+    """Ask for delta-spark."""
+    if "delta" not in connectors:
+        pytest.skip(f"CONNECTORS NOT TESTED: Delta has none for Spark {spark.version} (tests/connectors/releases.py)")
 
 
 @pytest.fixture(scope="session")

@@ -7,13 +7,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import Any
 
 import pytest
 
 import spark_apps
 from spark_apps import IndexedTable
 from spark_apps.optimizer import connectors as connectors_of_rule
+from tests.connectors.comparing import compared
+
+pytestmark = pytest.mark.usefixtures("delta")
 
 FILES = 16
 ROWS = 1600
@@ -22,11 +24,6 @@ ROWS = 1600
 def key(row: int) -> int:
     """Return the key of a row: keys are unique, and those of each file from nearly all of the range."""
     return row * 7919 % ROWS
-
-
-@pytest.fixture(scope="module", autouse=True)
-def delta(connectors: frozenset[str]) -> None:
-    assert "delta" in connectors
 
 
 @pytest.fixture(scope="module")
@@ -53,22 +50,6 @@ def write(rows, path: str, files: int = FILES) -> None:
     """Write a table, so many files by id; its deletes are lists of rows."""
     files_of_rows = rows.repartitionByRange(files, "id").write.format("delta")
     files_of_rows.option("delta.enableDeletionVectors", "true").save(path)
-
-
-def compared(spark, query: Any, *sources: str) -> list[tuple[int, int] | None]:
-    """Run a query with indexes and without, and return how many files each scan has and keeps.
-
-    ``None`` for a scan that all files are left to.
-    """
-    frame = (lambda: spark.sql(query)) if isinstance(query, str) else query
-    spark_apps.disable(spark)
-    expected = sorted(map(tuple, frame().collect()), key=repr)
-    spark_apps.enable(spark, sources=sources)
-    scans = spark_apps.explain(frame()).scans
-    assert sorted(map(tuple, frame().collect()), key=repr) == expected
-    assert not any(scan.failed for scan in scans), [scan.reason for scan in scans]
-    spark_apps.disable(spark)
-    return [scan.scanned for scan in scans]
 
 
 @pytest.mark.parametrize(

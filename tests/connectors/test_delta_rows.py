@@ -9,12 +9,9 @@ import pytest
 import spark_apps
 from spark_apps import IndexedTable, sql
 from spark_apps.storage.errors import TableNotFound
-from tests.connectors.test_delta_reads import compared
+from tests.connectors.comparing import compared
 
-
-@pytest.fixture(scope="module", autouse=True)
-def delta(connectors: frozenset[str]) -> None:
-    assert "delta" in connectors
+pytestmark = pytest.mark.usefixtures("delta")
 
 
 @pytest.fixture(autouse=True)
