@@ -815,7 +815,7 @@ def matching_partitions(snapshot: Snapshot, predicate: Predicate) -> set[str]:
         if len(entry.values) != len(table.partition_by):
             raise LogDamaged(
                 f"The log of {snapshot.store.uri} cannot be read: the partition {path!r} has "
-                f"{len(entry.values)} values for {len(table.partition_by)} columns (field 'values').",
+                f"{len(entry.values)} 'values', and 'partition_by' {len(table.partition_by)} columns.",
                 hint="Restore the log from a backup, or find out who wrote to it.",
             )
         if may_match(predicate, _partition_values(dict(zip(table.partition_by, entry.values, strict=True)), types)):

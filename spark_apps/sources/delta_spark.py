@@ -162,7 +162,7 @@ class ConnectedDeltaTable(DeltaTable):
         return StorageError(
             f"The Delta table {self._location.uri} cannot be read by delta-spark: {_first_line(error)}",
             outcome="Nothing was changed.",
-            hint="See whether the session reads it: spark.read.format('delta').load(…).",
+            hint="See whether a query of the same session reads it, by its address and without indexes.",
         )
 
     def _columns_at(self, at: _Version) -> tuple[tuple[Field, ...], tuple[str, ...]]:

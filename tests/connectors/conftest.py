@@ -27,6 +27,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     own = [item for item in items if item.path.is_relative_to(Path(__file__).parent)]
     for item in own:
         item.add_marker(pytest.mark.connectors)
+        # A statement of a connector takes seconds; and a call of the JVM that is broken off spoils those that follow.
+        item.add_marker(pytest.mark.timeout(900))
     modules = sorted({item.path for item in own})
     first = commits() % len(modules) if modules else 0
     places = {path: place for place, path in enumerate([*modules[first:], *modules[:first]])}

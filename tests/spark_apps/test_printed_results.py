@@ -266,6 +266,7 @@ def test_given_an_explanation_of_a_query_then_each_scan_is_a_row() -> None:
             reason=None,
             shuffle="none is needed",
             keys=None,
+            scanned=(24, 10),
             explanation=explanation(),
         ),
         SimpleNamespace(
@@ -274,6 +275,7 @@ def test_given_an_explanation_of_a_query_then_each_scan_is_a_row() -> None:
             reason="others may write it",
             shuffle=None,
             keys=None,
+            scanned=None,
             explanation=None,
         ),
     )
@@ -289,6 +291,7 @@ def test_given_an_explanation_of_a_query_then_each_scan_is_a_row() -> None:
         "───────────────  ────────  ───────  ───────────────────────────────────────",
         "s3://lake/trips  keys      no_keys  no finite set of values for column 'id'",
         "s3://lake/trips: none is needed",
+        "s3://lake/trips: 10 of 24 files of its connector's own plan are read",
         "s3://lake/raw: others may write it",
     ]
     assert str(QueryExplanation(())) == "No scan of this query is of a registered source or a keyed table."
