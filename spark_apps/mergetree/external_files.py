@@ -14,7 +14,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import reduce
 from pathlib import PurePosixPath
-from typing import Any, Protocol, cast
+from typing import Any
 
 from spark_apps.engine.pyspark_names import Column, DataFrame, F, SparkSession, T, spark_errors
 from spark_apps.engine.spark_utils import (
@@ -150,9 +150,6 @@ VALUES = "values"
 THROUGH = "through"
 """In :attr:`AddFile.extra`: the library that reads the file, where Spark would not read it rightly."""
 
-BY_CONNECTOR = "delta-spark"
-"""In place of a library: the format's own connector, in Spark (:meth:`ConnectedFiles.frame`)."""
-
 WHY = "why"
 """In :attr:`AddFile.extra`: what Spark would not honour."""
 
@@ -161,16 +158,6 @@ _URI = "__index_uri"
 _SPARK_FORMATS = {"delta": "parquet", "iceberg": "parquet"}
 # Dictionaries and Bloom filters are searched bit by bit, so that 0.0 is not found where a file holds -0.0.
 _BY_VALUE = {"parquet.filter.dictionary.enabled": "false", "parquet.filter.bloom.enabled": "false"}
-
-
-class ConnectedFiles(Protocol):
-    """Access to the files of a source by its format's own connector."""
-
-    def frame(self, files: Sequence[DataFile]) -> DataFrame:
-        """Return the rows of some files, with Spark's ``_metadata``.
-
-        :raises StorageError: if a file is not in the version that was listed.
-        """
 
 
 def is_external(snapshot: Snapshot, tree: Tree) -> bool:
@@ -215,12 +202,8 @@ def read_external(snapshot: Snapshot, tree: Tree, files: Iterable[DataFile], col
         return snapshot.spark.createDataFrame([], T.StructType(fields))
     plain = [file for file in files if THROUGH not in (file.extra or {})]
     parts = [_read(snapshot, tree, plain, columns)] if plain else []
-    connected = [file for file in files if (file.extra or {}).get(THROUGH) == BY_CONNECTOR and _is_connected(snapshot)]
-    if connected:
-        parts.append(_read_by_connector(snapshot, tree, connected, columns))
-    named = {file.path for file in connected}
-    others = [file for file in files if THROUGH in (file.extra or {}) and file.path not in named]
-    located = _read_located(snapshot, tree, others, columns) if others else None
+    others = [file for file in files if THROUGH in (file.extra or {})]
+    located = _read_by_connector(snapshot, tree, others, columns) if others else None
     if located is not None:
         parts.append(located)
     else:
@@ -335,7 +318,7 @@ def _attach_values(
     return with_columns(rows, constants)
 
 
-def _read_located(
+def _read_by_connector(
     snapshot: Snapshot, tree: Tree, files: Sequence[DataFile], columns: Sequence[str]
 ) -> DataFrame | None:
     """Return rows of files as the source's own connector of Spark reads them; ``None`` where the session has none."""
@@ -346,14 +329,14 @@ def _read_located(
     found = snapshot.external.connector_rows(snapshot.spark, files, named or tree.columns[:1])
     if found is None:
         return None
-    rows, location = found
+    rows, location = found.frame, found.location
     kinds = {field.name: field.dataType for field in rows.schema.fields}
     typed: dict[str, Column] = {
         name: column(name) if kinds[name] == tree.field(name).dataType else column(name).cast(tree.field(name).dataType)
         for name in named
     }
     if GROUP_ID in columns and len(files) > 1:
-        groups = [(path, file.group) for file in files for path in _spellings(file.path)]
+        groups = [(path, file.group) for file in files for path in found.spellings(file.path)]
         known = inline(snapshot.spark, groups, f"{_URI} string, {_FILE_MARK} string")
         rows = rows.join(F.broadcast(known), column(location) == F.col(_URI), "left")
         unexpected = F.raise_error(F.concat(F.lit("a row of a file that was not asked for: "), column(location)))
@@ -361,14 +344,6 @@ def _read_located(
     elif GROUP_ID in columns:
         typed[GROUP_ID] = F.lit(files[0].group)
     return rows.select(*(typed[name].alias(name) for name in columns))
-
-
-def _spellings(path: str) -> tuple[str, ...]:
-    """Return a path in each way that a table's metadata may write it: local ones with and without a scheme."""
-    if not path.startswith("file://"):
-        return (path,)
-    local = path.removeprefix("file://")
-    return (local, f"file:{local}", f"file://{local}")
 
 
 def _read_through_library(snapshot: Snapshot, tree: Tree, file: DataFile, columns: Sequence[str]) -> DataFrame:
@@ -385,19 +360,6 @@ def _read_through_library(snapshot: Snapshot, tree: Tree, file: DataFile, column
     if GROUP_ID in columns:
         rows = rows.withColumn(GROUP_ID, F.lit(file.group))
     return rows.select(*map(column, columns))
-
-
-def _is_connected(snapshot: Snapshot) -> bool:
-    return hasattr(snapshot.external, "frame")
-
-
-def _read_by_connector(snapshot: Snapshot, tree: Tree, files: Sequence[DataFile], columns: Sequence[str]) -> DataFrame:
-    """Return the rows of files as the format's own connector reads them: partition columns too."""
-    rows = cast("ConnectedFiles", snapshot.external).frame(files)
-    if GROUP_ID not in columns:
-        return rows.select(*(F.col(f"`{name}`").cast(_column_type(tree, name)).alias(name) for name in columns))
-    values = {GROUP_ID: [file.group for file in files]}
-    return _attach_values(snapshot, tree, rows, files, values).select(*map(column, columns))
 
 
 def _column_type(tree: Tree, name: str) -> T.DataType:

@@ -6,7 +6,7 @@ writers and compaction know trees only. A :class:`Snapshot` is what they read fr
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal, Protocol, runtime_checkable
@@ -163,16 +163,29 @@ class ExternalFiles(Protocol):
         """
 
 
+@dataclass(frozen=True)
+class ConnectorRows:
+    """Rows of files as their format's own connector reads them.
+
+    :param frame: with the columns that were asked for, and one with the location of a row's file.
+    :param location: the name of that column. :param spellings: returns how it may write the path of a file.
+    """
+
+    frame: DataFrame
+    location: str
+    spellings: Callable[[str], Iterable[str]]
+
+
 @runtime_checkable
 class ReadByConnector(Protocol):
     """Files of a registered table that its format's own connector of Spark can read."""
 
     def connector_rows(
         self, spark: SparkSession, files: Sequence[DataFile], columns: Sequence[str]
-    ) -> tuple[DataFrame, str] | None:
-        """Return the rows of files with some columns, and the name of their column with the location of a row's file.
+    ) -> ConnectorRows | None:
+        """Return the rows of files with some columns.
 
-        :return: ``None`` where the session has no such connector.
+        :return: ``None`` where the session has no such connector, or it cannot read them as they were listed.
         :raises StorageError: if the table has a file no more as it was listed.
         """
 

@@ -50,7 +50,7 @@ public class DeltaRows {
         return new com.fasterxml.jackson.databind.ObjectMapper().writeValueAsString(said);
     }
 
-    /** Each file: path, decoded, bytes, time of change in milliseconds, statistics, id and size of its list of deleted rows, partition values; JSON. */
+    /** Each file: path, as the log quotes it, bytes, time of change in milliseconds, statistics, id and size of its list of deleted rows, partition values; JSON. */
     public String files() throws Exception {
         List said = new ArrayList();
         Object[] added = added();
@@ -59,7 +59,7 @@ public class DeltaRows {
             DeletionVectorDescriptor deleted = file.deletionVector();
             boolean none = deleted == null || deleted.isEmpty();
             Map each = new LinkedHashMap();
-            each.put("path", path(file));
+            each.put("path", file.path());
             each.put("bytes", Long.valueOf(file.size()));
             each.put("modified", Long.valueOf(file.modificationTime()));
             each.put("statistics", file.stats());
@@ -71,12 +71,14 @@ public class DeltaRows {
         return new com.fasterxml.jackson.databind.ObjectMapper().writeValueAsString(said);
     }
 
-    /** A relation of some files, by their paths as files() has them, with NUL between. */
+    /** A relation of some files, by their addresses, not quoted, with NUL between. */
     public HadoopFsRelation read(String paths) {
-        Set wanted = new HashSet(java.util.Arrays.asList(paths.split("\0")));
+        Set wanted = new HashSet();
+        String[] each = paths.split("\0");
+        for (int n = 0; n < each.length; n++) wanted.add(place(new Path(each[n])));
         List chosen = new ArrayList();
         Object[] added = added();
-        for (int n = 0; n < added.length; n++) if (wanted.remove(path((AddFile) added[n]))) chosen.add(added[n]);
+        for (int n = 0; n < added.length; n++) if (wanted.remove(place(index.absolutePath(((AddFile) added[n]).path())))) chosen.add(added[n]);
         if (!wanted.isEmpty()) throw new IllegalArgumentException("no file of version " + snapshot.version() + ": " + wanted.iterator().next());
         @SEQ@ files = (@SEQ@) ((scala.collection.Seq) scala.collection.JavaConverters.asScalaBuffer(chosen)).toSeq();
         TahoeBatchFileIndex kept = new TahoeBatchFileIndex(index.spark(), "batch", files, index.deltaLog(), index.path(), snapshot, false);
@@ -86,13 +88,8 @@ public class DeltaRows {
 
     private Object[] added() { return (Object[]) snapshot.allFiles().collect(); }
 
-    private static String path(AddFile file) {
-        try {
-            return new Path(new java.net.URI(file.path())).toString();
-        } catch (java.net.URISyntaxException error) {
-            throw new IllegalArgumentException(error);
-        }
-    }
+    /** An address without its scheme, which a file system and a log may write in more than one way. */
+    private static String place(Path path) { return path.toUri().getPath(); }
 
     private static List list(Object items) {
         return new ArrayList(scala.collection.JavaConverters.asJavaCollection((scala.collection.Iterable) items));

@@ -19,12 +19,13 @@ from typing import TYPE_CHECKING, Any
 from spark_apps.engine.hadoop_store import reach
 from spark_apps.engine.java_part import compiled, new, with_sequences
 from spark_apps.engine.no_session import NO_SPARK
-from spark_apps.engine.pyspark_names import DataFrame, T, spark_errors
+from spark_apps.engine.pyspark_names import DataFrame, F, T, spark_errors
 from spark_apps.engine.spark_utils import OWN_SCAN, over_connect, setting
 from spark_apps.layout.partitions import canonical_string, partition_path, value_of
 from spark_apps.layout.types import parse_type
-from spark_apps.mergetree.external_files import BY_CONNECTOR
-from spark_apps.mergetree.schema import table_fields
+from spark_apps.mergetree.external_files import THROUGH, metadata_paths
+from spark_apps.mergetree.schema import column, table_fields
+from spark_apps.mergetree.tree import ConnectorRows
 from spark_apps.sources.delta import AS_PARTITION, DeltaTable
 from spark_apps.sources.source_files import Listing, SourceFile, check_distinct
 from spark_apps.storage.errors import StorageError, TableNotFound, UnsupportedSource, VersionNotFound
@@ -40,6 +41,8 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
+CONNECTOR = "delta-spark"
+_FILE = "__index_file_of_row"
 _EXTENSION = "io.delta.sql.DeltaSparkSessionExtension"
 _PHYSICAL = "delta.columnMapping.physicalName"
 _WIDENED = ("typeWidening", "typeWidening-preview")
@@ -111,19 +114,28 @@ class ConnectedDeltaTable(DeltaTable):
     def columns(self, opened: Any = None) -> tuple[tuple[Field, ...], tuple[str, ...]]:
         return self._columns_at(self._at(None))
 
-    def frame(self, files: Sequence[DataFile]) -> DataFrame:
-        """Return the rows of some files, as the connector reads them, with its ``_metadata``.
+    def connector_rows(
+        self, spark: SparkSession, files: Sequence[DataFile], columns: Sequence[str]
+    ) -> ConnectorRows | None:
+        """Return the rows of files as delta-spark reads them.
 
+        :return: ``None`` if ``deltalake`` has listed them, whose states of files are others.
         :raises StorageError: if a file is not in the version that was listed.
         """
-        folder = Folder(self._location.uri)
-        keys = [folder.key(file.path) for file in files]
+        if any((file.extra or {}).get(THROUGH) != CONNECTOR for file in files):
+            return None
+        folder, store = Folder(self._location.uri), Store(self._location.uri, self._storage_options)
+        for file in files:
+            if not folder.holds(file.path):
+                raise self._outside(file.path)
         rows = self._at(self._version).rows
         try:
-            relation = rows.read("\0".join(key for key in keys if key is not None))
+            relation = rows.read("\0".join(store.spark_path(file.path) for file in files))
         except spark_errors() as error:
             raise self._unreadable(error) from error
-        return DataFrame(self._spark._jsparkSession.baseRelationToDataFrame(relation), self._spark)
+        frame = DataFrame(spark._jsparkSession.baseRelationToDataFrame(relation), spark)
+        located = frame.select(*map(column, columns), F.col("_metadata.file_path").alias(_FILE))
+        return ConnectorRows(located, _FILE, lambda path: metadata_paths(store.spark_path(path)))
 
     def _at(self, version: str | int | None) -> _Version:
         """Load a version of the table.
@@ -220,7 +232,7 @@ class ConnectedDeltaTable(DeltaTable):
                 for name, value in zip(partition_by, values, strict=True)
             ),
             state=row["deleted"],
-            through=BY_CONNECTOR if why else None,
+            through=CONNECTOR if why else None,
             why=why,
         )
 

@@ -15,7 +15,7 @@ from spark_apps.layout.partitions import canonical_string, partition_path
 from spark_apps.layout.types import date_or_time, parse_type
 from spark_apps.mergetree.schema import quote
 from spark_apps.sources.iceberg_catalog import io_properties, load_at, load_named
-from spark_apps.sources.iceberg_tables import FILE, iceberg_of
+from spark_apps.sources.iceberg_tables import iceberg_of
 from spark_apps.sources.source_files import STATE, Listing, SourceFile, cast_to_schema, check_distinct
 from spark_apps.storage.errors import (
     EnvironmentMismatch,
@@ -33,8 +33,10 @@ from spark_apps.timeline.locations import Location, locate
 from spark_apps.timeline.model import Field, SourceDefinition, TableDefinition
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import SparkSession
     from pyspark.sql.types import StructType
+
+    from spark_apps.mergetree.tree import ConnectorRows
 
 logger = logging.getLogger(__name__)
 
@@ -368,10 +370,10 @@ class IcebergTable:
 
     def connector_rows(
         self, spark: SparkSession, files: Sequence[DataFile], columns: Sequence[str]
-    ) -> tuple[DataFrame, str] | None:
+    ) -> ConnectorRows | None:
         """Return the rows of files as Spark's own connector reads them by the table's metadata file.
 
-        :return: also their column with a row's file; ``None`` where the session cannot read them.
+        :return: ``None`` where the session cannot read them.
         """
         session = iceberg_of(spark)
         if session is None:
@@ -382,7 +384,7 @@ class IcebergTable:
         is_current = current is not None and str(current.snapshot_id) == self._version
         deletes = {file.path: deletes_of(file) for file in files}
         try:
-            return session.rows(table.metadata_location, None if is_current else self._version, deletes, columns), FILE
+            return session.rows(table.metadata_location, None if is_current else self._version, deletes, columns)
         except StorageUnavailable as error:
             logger.warning("Files of %s are read through %s: %s", self.location.uri, ENGINE, error)
             return None

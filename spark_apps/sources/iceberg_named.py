@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 from spark_apps.mergetree.schema import table_fields
 from spark_apps.sources.iceberg import absolute_path, deletes_of, redefined_lines
-from spark_apps.sources.iceberg_tables import FILE, IcebergSession, NamedTable, iceberg_of
+from spark_apps.sources.iceberg_tables import IcebergSession, NamedTable, iceberg_of
 from spark_apps.sources.source_files import Listing, SourceFile, check_distinct
-from spark_apps.storage.errors import EnvironmentMismatch, TableNotFound, UnsupportedSource
+from spark_apps.storage.errors import EnvironmentMismatch, SourceNotAllowed, TableNotFound, UnsupportedSource
 from spark_apps.storage.names import check_source_column_name
 from spark_apps.timeline.allowed_sources import CATALOG, IDENTIFIER, READER
 from spark_apps.timeline.files import DataFile
@@ -22,8 +22,10 @@ from spark_apps.timeline.locations import Location, locate
 from spark_apps.timeline.model import Field, TableDefinition
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import SparkSession
     from pyspark.sql.types import StructType
+
+    from spark_apps.mergetree.tree import ConnectorRows
 
 CONNECTOR = "Iceberg's connector"
 _WHY = "it is a table of a catalog"
@@ -50,6 +52,7 @@ class NamedIcebergTable:
         self._version = version
         self._name = f"{options[CATALOG]}.{options[IDENTIFIER]}"
         self._pinned = True
+        self._is_placed = False
 
     @classmethod
     def of(cls, table: TableDefinition, spark: SparkSession) -> NamedIcebergTable:
@@ -69,7 +72,8 @@ class NamedIcebergTable:
         """
         said = self._session().listing(self._name, None if version is None else str(version))
         if said is None:
-            raise TableNotFound(f"The session's catalogs have no Iceberg table {self._name}.")
+            raise self._missing()
+        self._check_place(said["location"])
         self._version = said["version"]
         self._pinned = said["pinned"]
         columns = redefined_lines(said["schema_id"], said["schemas"])
@@ -86,14 +90,36 @@ class NamedIcebergTable:
             f"{file.path} is read by {CONNECTOR} in Spark alone.", hint="Use a session that has the connector."
         )
 
-    def connector_rows(
-        self, spark: SparkSession, files: Sequence[DataFile], columns: Sequence[str]
-    ) -> tuple[DataFrame, str]:
-        """Return the rows of files, and the name of their column with a row's file."""
+    def connector_rows(self, spark: SparkSession, files: Sequence[DataFile], columns: Sequence[str]) -> ConnectorRows:
+        """Return the rows of files. :raises SourceNotAllowed: if the catalog's table is at another place."""
+        session = self._session()
+        if not self._is_placed:
+            found = session.find(self._name)
+            if found is None:
+                raise self._missing()
+            self._check_place(found.location)
         deletes = {file.path: deletes_of(file) for file in files}
         # The columns of now may be of no snapshot yet.
         version = self._version if self._pinned else None
-        return self._session().rows(self._name, version, deletes, columns), FILE
+        return session.rows(self._name, version, deletes, columns)
+
+    def _missing(self) -> TableNotFound:
+        return TableNotFound(f"The session's catalogs have no Iceberg table {self._name}.")
+
+    def _check_place(self, location: str) -> None:
+        """Check that the name is of the table at the registered place: whoever may write a log there names any other.
+
+        :raises SourceNotAllowed: if it is of another one.
+        """
+        if locate(location).uri != self._location.uri:
+            raise SourceNotAllowed(
+                f"The log of {self._location.uri} names the table {self._name}, which the session's catalog has at "
+                f"{locate(location).uri}.",
+                outcome="Nothing was read of it, and nothing was changed.",
+                hint="If the table was moved, drop the registration, which leaves the table alone, and register it "
+                "again; else find out who wrote to the log.",
+            )
+        self._is_placed = True
 
     def _session(self) -> IcebergSession:
         session = iceberg_of(self._spark)

@@ -20,6 +20,7 @@ from spark_apps.engine.pyspark_names import DataFrame, F
 from spark_apps.engine.spark_utils import over_connect
 from spark_apps.engine.spark_versions import message_of
 from spark_apps.mergetree.schema import column
+from spark_apps.mergetree.tree import ConnectorRows
 from spark_apps.storage.errors import StorageError, StorageUnavailable, VersionNotFound
 
 if TYPE_CHECKING:
@@ -76,8 +77,8 @@ class IcebergSession:
 
     def rows(
         self, address: str, version: str | None, files: Mapping[str, Sequence[str]], columns: Sequence[str]
-    ) -> DataFrame:
-        """Return the rows of some files of a table, with the column :data:`FILE`.
+    ) -> ConnectorRows:
+        """Return the rows of some files of a table.
 
         :param address: its name in the session's catalogs, its folder, or its metadata file.
         :param version: the snapshot; ``None`` for the current one, with the columns as they are now.
@@ -95,7 +96,8 @@ class IcebergSession:
 
         plan = self._ask(planned, address)
         session = self._spark._jsparkSession
-        return DataFrame(_datasets(self._jvm, session).ofRows(session, plan), self._spark)
+        frame = DataFrame(_datasets(self._jvm, session).ofRows(session, plan), self._spark)
+        return ConnectorRows(frame, FILE, _spellings)
 
     def _ask(self, question: Callable[[], Any], what: str) -> Any:
         try:
@@ -112,6 +114,14 @@ class IcebergSession:
                     hint="Try again, which lists the table again.",
                 ) from error
             raise StorageUnavailable(f"The Iceberg table {what} cannot be read by Spark: {said}.") from error
+
+
+def _spellings(path: str) -> tuple[str, ...]:
+    """Return a path in each way that a table's metadata may write it: local ones with and without a scheme."""
+    if not path.startswith("file://"):
+        return (path,)
+    local = path.removeprefix("file://")
+    return (local, f"file:{local}", f"file://{local}")
 
 
 def _datasets(jvm: Any, session: Any) -> Any:

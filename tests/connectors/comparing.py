@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -27,6 +28,20 @@ def compared(spark: Any, query: Any, *sources: str) -> list[tuple[int, int] | No
     print([(scan.scanned, scan.reason, scan.keys) for scan in scans])  # noqa: T201 - shown where a test fails
     assert not any(scan.failed for scan in scans), [scan.reason for scan in scans]
     return [scan.scanned for scan in scans]
+
+
+def compared_joins(spark: Any, name: str, key: Callable[[int], int], *sources: str) -> list[tuple[int, int] | None]:
+    """Do as :func:`compared` for two joins of a table, each with other keys: if their scans were equal, Spark would
+    take the exchange of one for the other's."""
+    sides = [", ".join(f"({key(row)}L)" for row in rows) for rows in ((17, 1517), (907, 1107))]
+    query = " UNION ALL ".join(
+        f"SELECT t.id, t.n FROM {name} t JOIN (VALUES {side}) k(key) ON t.key = k.key" for side in sides
+    )
+    spark.conf.set("spark.sql.autoBroadcastJoinThreshold", "-1")
+    try:
+        return compared(spark, query, *sources)
+    finally:
+        spark.conf.unset("spark.sql.autoBroadcastJoinThreshold")
 
 
 def watched(monkeypatch: pytest.MonkeyPatch) -> list[Any]:

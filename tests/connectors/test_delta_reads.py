@@ -13,7 +13,7 @@ import pytest
 import spark_apps
 from spark_apps import IndexedTable
 from spark_apps.optimizer import connectors as connectors_of_rule
-from tests.connectors.comparing import compared
+from tests.connectors.comparing import compared, compared_joins
 
 pytestmark = pytest.mark.usefixtures("delta")
 
@@ -80,17 +80,7 @@ def test_given_indexes_then_a_query_of_the_connectors_reads_the_files_that_they_
 
 
 def test_given_one_query_of_two_scans_by_other_keys_then_no_exchange_is_shared(spark, trips):
-    sides = [", ".join(f"({key(row)}L)" for row in rows) for rows in ((17, 1517), (907, 1107))]
-    query = " UNION ALL ".join(
-        f"SELECT t.id, t.n FROM trips t JOIN (VALUES {side}) k(key) ON t.key = k.key" for side in sides
-    )
-    spark.conf.set("spark.sql.autoBroadcastJoinThreshold", "-1")
-    try:
-        scans = compared(spark, query, trips)
-    finally:
-        spark.conf.unset("spark.sql.autoBroadcastJoinThreshold")
-
-    assert scans == [(FILES, 2), (FILES, 2)]
+    assert compared_joins(spark, "trips", key, trips) == [(FILES, 2), (FILES, 2)]
 
 
 def test_given_a_view_over_a_table_of_the_catalog_then_it_is_pruned(spark, trips):

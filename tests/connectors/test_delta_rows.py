@@ -89,3 +89,18 @@ def test_given_column_mapping_and_a_column_made_anew_then_its_values_are_those_o
     assert compared(spark, f"SELECT * FROM {named} WHERE k = 'r3'", path) == [None]
     assert compared(spark, asked, path) == [(4, 1)]
     spark_apps.disable(spark)
+
+
+def test_given_partitions_of_odd_names_with_deletes_then_each_row_is_of_its_file(spark, tmp_path):
+    path = str(tmp_path / "odd names")
+    rows = spark.range(60).selectExpr(
+        "id", "element_at(array('a b', 'x%20y', 'ü/=', 'p'), cast(id % 4 AS int) + 1) AS p"
+    )
+    rows.repartition(1).write.format("delta").option("delta.enableDeletionVectors", "true").partitionBy("p").save(path)
+    spark.sql(f"DELETE FROM delta.`{path}` WHERE id IN (0, 5, 6, 11)")
+    table = IndexedTable.register(spark, path, "delta", record_key=["id"])
+    for kind, columns in {"record": [], "secondary": ["p"], "skipping": ["minmax(id)"]}.items():
+        assert table.create_index(kind, kind, columns).committed and table.verify(kind).ok, kind
+
+    assert sorted(row.id for row in table.read("p = 'x%20y'").collect()) == [n for n in range(1, 60, 4) if n != 5]
+    assert compared(spark, f"SELECT * FROM delta.`{path}` WHERE id = 22", path) == [(4, 1)]

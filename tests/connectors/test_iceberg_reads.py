@@ -11,7 +11,7 @@ import pytest
 
 import spark_apps
 from spark_apps import IndexedTable
-from tests.connectors.comparing import compared
+from tests.connectors.comparing import compared, compared_joins
 from tests.connectors.iceberg_tables import FILES, delete_equal, key, make
 
 pytestmark = pytest.mark.usefixtures("iceberg")
@@ -77,17 +77,7 @@ def test_given_indexes_then_a_query_of_the_connectors_reads_the_files_that_they_
 
 
 def test_given_one_query_of_two_scans_by_other_keys_then_no_exchange_is_shared(spark, trips):
-    sides = [", ".join(f"({key(row)}L)" for row in rows) for rows in ((17, 1517), (907, 1107))]
-    query = " UNION ALL ".join(
-        f"SELECT t.id, t.n FROM prod.db.reads t JOIN (VALUES {side}) k(key) ON t.key = k.key" for side in sides
-    )
-    spark.conf.set("spark.sql.autoBroadcastJoinThreshold", "-1")
-    try:
-        scans = compared(spark, query, trips)
-    finally:
-        spark.conf.unset("spark.sql.autoBroadcastJoinThreshold")
-
-    assert scans == [(FILES, 2), (FILES, 2)]
+    assert compared_joins(spark, "prod.db.reads", key, trips) == [(FILES, 2), (FILES, 2)]
 
 
 def test_given_a_view_and_a_cache_then_they_are_pruned_as_their_table_is(spark, trips):

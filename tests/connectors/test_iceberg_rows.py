@@ -9,7 +9,9 @@ import pytest
 
 import spark_apps
 from spark_apps import IndexedTable
+from spark_apps.sources.iceberg_named import NamedIcebergTable
 from spark_apps.storage import errors
+from spark_apps.timeline.model import DATA_TREE
 from tests.connectors.comparing import compared
 from tests.connectors.iceberg_tables import key, make
 
@@ -40,6 +42,17 @@ def test_given_a_name_then_rows_with_deletes_are_indexed_read_verified_and_refre
         assert table.refresh_index(kind).committed and table.verify(kind).ok, kind
     assert table.read("id = 12").count() == 0 and table.explain("id = 100").files_read == 1
     assert rows_of(table.read("rider = 'r2'")) == rows_of(spark.table(name).where("rider = 'r2'"))
+
+
+def test_given_a_log_that_names_a_table_at_another_place_then_nothing_of_that_is_read(spark, tmp_path):
+    make(spark, "prod.db.secret", 1, 4)
+    table = IndexedTable.register(spark, "prod.db.secret")
+    [file] = table.snapshot.state.files(DATA_TREE)
+    source = NamedIcebergTable(spark, str(tmp_path / "mine"), table.definition.source.options, None)
+    with pytest.raises(errors.SourceNotAllowed, match=r"mine names the table prod\.db\.secret"):
+        source.listing()
+    with pytest.raises(errors.SourceNotAllowed, match="Nothing was read of it"):
+        source.connector_rows(spark, [file], ["id"])
 
 
 def test_given_columns_that_change_then_rows_and_indexes_follow(spark):
