@@ -27,6 +27,8 @@ _PARSER = "spark.sql.legacy.timeParserPolicy"
 _CONVERSION = "spark.sql.parquet.int96TimestampConversion"
 _ZONE = "spark.sql.session.timeZone"
 _CORRUPT = "spark.sql.columnNameOfCorruptRecord"
+CALENDARS = ("spark.sql.parquet.datetimeRebaseModeInRead", "spark.sql.parquet.int96RebaseModeInRead")
+"""Whether days and times in Parquet files that do not say it are of the calendar before 1582 (``LEGACY``)."""
 
 
 @dataclass(frozen=True)
@@ -46,8 +48,8 @@ class Setting:
 SETTINGS = (
     Setting(_ZONE, TEXTS, "timeZone"),
     Setting(_CORRUPT, TEXTS, "columnNameOfCorruptRecord", "_corrupt_record"),
-    Setting("spark.sql.parquet.datetimeRebaseModeInRead", _PARQUET, "datetimeRebaseMode"),
-    Setting("spark.sql.parquet.int96RebaseModeInRead", _PARQUET, "int96RebaseMode"),
+    Setting(CALENDARS[0], _PARQUET, "datetimeRebaseMode"),
+    Setting(CALENDARS[1], _PARQUET, "int96RebaseMode"),
     Setting(_PARSER, TEXTS, default="CORRECTED"),
     Setting("spark.sql.legacy.csv.enableDateTimeParsingFallback", frozenset(("csv",))),
     Setting("spark.sql.legacy.json.enableDateTimeParsingFallback", frozenset(("json",))),

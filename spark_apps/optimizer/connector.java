@@ -6,10 +6,14 @@ package lakeindex;
 import java.util.ArrayList;
 import java.util.HashMap;
 import java.util.HashSet;
+import java.util.IdentityHashMap;
 import java.util.List;
 import java.util.Map;
 import java.util.Set;
 
+import org.apache.spark.sql.catalyst.expressions.DynamicPruning;
+import org.apache.spark.sql.catalyst.expressions.Expression;
+import org.apache.spark.sql.catalyst.expressions.PlanExpression;
 import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
 
 /** A file of a connector's scan. */
@@ -78,18 +82,20 @@ public interface TableConnector {
     boolean isPinned(LogicalPlan leaf);
 }
 
-/** The connectors that a session has. One that fails is asked no more. */
+/** The connectors that a session has. One of another version than is known is asked no more. */
 class Connectors {
-    private final List connectors = new ArrayList();
+    private final List connectors = new java.util.concurrent.CopyOnWriteArrayList();
+    private volatile String warned = "";
 
-    void add(TableConnector connector) { connectors.add(connector); }
+    void add(TableConnector connector) { connectors.add(0, connector); }
 
     boolean isEmpty() { return connectors.isEmpty(); }
 
     /** The connector whose scan a leaf is; null if it is none's. */
     TableConnector of(LogicalPlan leaf) {
-        for (int n = connectors.size() - 1; n >= 0; n--) {
-            TableConnector connector = (TableConnector) connectors.get(n);
+        Object[] each = connectors.toArray();
+        for (int n = 0; n < each.length; n++) {
+            TableConnector connector = (TableConnector) each[n];
             try {
                 if (connector.recognizes(leaf)) return connector;
             } catch (Throwable error) {
@@ -99,23 +105,64 @@ class Connectors {
         return null;
     }
 
-    boolean isPinned(LogicalPlan leaf) {
-        for (int n = connectors.size() - 1; n >= 0; n--) {
-            TableConnector connector = (TableConnector) connectors.get(n);
-            try {
-                if (connector.isPinned(leaf)) return true;
-            } catch (Throwable error) {
-                failed(connector, error);
-            }
+    /** Warn once, and leave the scan to the connector; from now on all of its scans where its classes are others. */
+    void failed(TableConnector connector, Throwable error) {
+        if (error instanceof VirtualMachineError) throw (VirtualMachineError) error;
+        boolean other = isOfAnotherVersion(error);
+        if (other && !connectors.remove(connector)) return;
+        // What a table's files or a cancelled query are the reason of, the query itself says.
+        String why = other ? "Tables of the format " + connector.format() + " are read without indexes, for this version of its connector is another than is known: " + error : "A scan of the format " + connector.format() + " is planned without indexes: " + error;
+        if (!why.equals(warned)) org.slf4j.LoggerFactory.getLogger("lakeindex").warn(why);
+        warned = why;
+    }
+
+    private static boolean isOfAnotherVersion(Throwable error) {
+        for (Throwable each = error; each != null; each = each.getCause()) {
+            if (each instanceof java.lang.reflect.InvocationTargetException) return each.getCause() instanceof LinkageError;  // what was called failed
+            if (each instanceof LinkageError || each instanceof ReflectiveOperationException || each instanceof ClassCastException) return true;
         }
         return false;
     }
+}
 
-    /** Warn once, and leave the connector's scans to it from now on. */
-    void failed(TableConnector connector, Throwable error) {
-        if (error instanceof VirtualMachineError) throw (VirtualMachineError) error;
-        if (!connectors.remove(connector)) return;
-        org.slf4j.LoggerFactory.getLogger("lakeindex").warn("Tables of the format " + connector.format() + " are read without indexes, for this version of its connector is another than is known: " + error);
+/**
+ * Scans that are changed where they are, and are read by more than one of a query's plans: by that of a subquery too, as a
+ * common table expression is that Spark keeps. What one plan does without the others may need, so all files stay.
+ */
+class SharedScans {
+    private final Connectors connectors;
+    private final IdentityHashMap plans = new IdentityHashMap();
+    private final IdentityHashMap shared = new IdentityHashMap();
+
+    SharedScans(LogicalPlan plan, Connectors connectors) {
+        this.connectors = connectors;
+        if (!connectors.isEmpty()) walk(plan, plan);
+    }
+
+    boolean has(TableConnector connector, LogicalPlan leaf) { return !shared.isEmpty() && shared.containsKey(connector.identity(leaf)); }
+
+    private void walk(LogicalPlan node, LogicalPlan of) {
+        List children = Scala.toList(node.children());
+        TableConnector connector = children.isEmpty() ? connectors.of(node) : null;
+        Object identity = connector == null ? node : connector.identity(node);
+        if (identity != node) {
+            Object known = plans.put(identity, of);
+            if (known != null && known != of) shared.put(identity, Boolean.TRUE);
+        }
+        for (int n = 0; n < children.size(); n++) walk((LogicalPlan) children.get(n), of);
+        List expressions = Scala.toList(node.expressions());
+        for (int n = 0; n < expressions.size(); n++) walk((Expression) expressions.get(n));
+    }
+
+    /** What only tells a join's side which rows the other has may be read as that one is. */
+    private void walk(Expression expression) {
+        if (expression instanceof DynamicPruning || expression.getClass().getSimpleName().equals("BloomFilterMightContain")) return;
+        if (expression instanceof PlanExpression && ((PlanExpression) expression).plan() instanceof LogicalPlan) {
+            LogicalPlan plan = (LogicalPlan) ((PlanExpression) expression).plan();
+            walk(plan, plan);
+        }
+        List children = Scala.toList(expression.children());
+        for (int n = 0; n < children.size(); n++) walk((Expression) children.get(n));
     }
 }
 

@@ -7,11 +7,14 @@ snapshot, branch or range the scan is of. So neither is the source listed, nor a
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Protocol
 
+from spark_apps.engine.spark_utils import setting
+from spark_apps.mergetree.reader_settings import CALENDARS
 from spark_apps.mergetree.schema import column_share
 from spark_apps.mergetree.tree import Snapshot
 from spark_apps.optimizer.join_keys import JoinKeys
@@ -19,7 +22,7 @@ from spark_apps.optimizer.scan_filters import predicate_of
 from spark_apps.query.planning import ReadPlan, plan_read, prunes_by, scan_seconds
 from spark_apps.query.predicates import Filter, columns_of
 from spark_apps.sources.source_files import STATE
-from spark_apps.timeline.model import DATA_TREE, TableDefinition
+from spark_apps.timeline.model import DATA_TREE
 
 
 class ConnectorScan(Protocol):
@@ -76,7 +79,7 @@ def choose_files(snapshot: Snapshot, scan: ConnectorScan, number: int, keys: Joi
     source = snapshot.table.source
     if source is not None and source.identity not in (None, scan.id):
         raise NotChosen("another table was made at its address since it was registered")
-    joined = _same_columns(snapshot.table, scan, scan.joined)
+    joined = _same_columns(snapshot, scan, scan.joined)
 
     def planned(where: Filter | None) -> ReadPlan:
         return plan_read(snapshot, where)
@@ -84,8 +87,10 @@ def choose_files(snapshot: Snapshot, scan: ConnectorScan, number: int, keys: Joi
     where = predicate_of(snapshot, scan.filters)
     if where is not None:
         named = columns_of(where.predicate)
-        for name in sorted(named - set(_same_columns(snapshot.table, scan, named))):
-            raise NotChosen(f"the column {name!r} is another one, or of another type, than was registered")
+        for name in sorted(named - set(_same_columns(snapshot, scan, named))):
+            raise NotChosen(
+                f"the column {name!r} is another one, of another type or read otherwise than was registered"
+            )
     plan, taken = planned(where), None
     kinds = None if scan.purpose == "read" else _STEADY
     if joined and prunes_by(snapshot, plan.predicate, joined):
@@ -103,12 +108,28 @@ def _seconds(columns: Collection[str], plan: ReadPlan) -> float:
     return scan_seconds(plan.snapshot, [file for members in plan.files.values() for file in members], share)
 
 
-def _same_columns(table: TableDefinition, scan: ConnectorScan, names: Collection[str]) -> tuple[str, ...]:
-    """Return those of some columns that are in the files by the same name, and of the same type, as was registered."""
-    declared = {field.name: (field.type, field.stored_name) for field in table.fields}
+def _same_columns(snapshot: Snapshot, scan: ConnectorScan, names: Collection[str]) -> tuple[str, ...]:
+    """Return those of some columns that are in the files by the same name, with the same values, as was registered."""
+    declared = {field.name: (field.type, field.stored_name) for field in snapshot.table.fields}
     types = dict(zip(scan.columns, scan.types, strict=True))
-    return tuple(
+    same = (
         name for name in names if name in types and declared.get(name) == (types[name], scan.stored.get(name, name))
+    )
+    return tuple(name for name in same if not _TIMES.search(types[name]) or _same_calendar(snapshot))
+
+
+_TIMES = re.compile("date|timestamp")
+
+
+def _same_calendar(snapshot: Snapshot) -> bool:
+    """Tell whether old days and times in the files are those of the calendar that was meant when they were indexed."""
+    source = snapshot.table.source
+    given = source.session if source is not None and source.session is not None else {}
+    # Spark's readers go by the session; Iceberg's own never takes the old calendar.
+    by_session = source is not None and source.format != "iceberg"
+    return all(
+        (given.get(name) == "LEGACY") == (by_session and setting(snapshot.spark, name) == "LEGACY")
+        for name in CALENDARS
     )
 
 

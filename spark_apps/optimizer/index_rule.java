@@ -1296,14 +1296,19 @@ public class IndexRule extends Rule {
 
     public TreeNode apply(TreeNode tree) {
         LogicalPlan plan = (LogicalPlan) tree;
-        if (KeyJob.RUNNING.get() != null) return plan;
+        return KeyJob.RUNNING.get() != null ? plan : decided(plan, null);
+    }
+
+    /** A plan with what is read in place of its scans. shared: of the query around it, null for one that is whole. */
+    LogicalPlan decided(LogicalPlan plan, SharedScans shared) {
         List scans = new ArrayList();
         ScanRequest request = null;
         Shuffles shuffles = null;
         JoinKeys joinKeys = new JoinKeys(plan, connectors);
         try {
+            if (shared == null) shared = new SharedScans(plan, connectors);
             shuffles = new Shuffles(plan);
-            if (decide != null) collect(plan, shuffles, joinKeys, scans, false, null);
+            if (decide != null) collect(plan, shuffles, joinKeys, scans, shared, false, null);
             // A connector's scan keeps its own files, whose names it may be asked for.
             if (!scans.isEmpty() && Rules.asksForFiles(plan)) scans = ofConnectors(scans);
             if (!scans.isEmpty()) {
@@ -1316,7 +1321,7 @@ public class IndexRule extends Rule {
             if (query != warned) org.slf4j.LoggerFactory.getLogger("lakeindex").warn("A query is planned without indexes: " + error);
             warned = query;
         }
-        if (scans.isEmpty()) return connectors.isEmpty() ? plan : inSubqueries(plan, scans);
+        if (scans.isEmpty()) return connectors.isEmpty() ? plan : inSubqueries(plan, scans, shared);
         if (request != null && request.refusal() != null) throw new IllegalArgumentException(request.refusal());
         IdentityHashMap replacements = new IdentityHashMap();
         for (int n = 0; n < scans.size(); n++) {
@@ -1326,20 +1331,20 @@ public class IndexRule extends Rule {
             else scan.leaf.setTagValue(Rules.SEEN, seen(scan.leaf, shuffles, joinKeys));
         }
         LogicalPlan changed = replacements.isEmpty() ? plan : substitute(plan, replacements);
-        return connectors.isEmpty() ? changed : inSubqueries(changed, scans);
+        return connectors.isEmpty() ? changed : inSubqueries(changed, scans, shared);
     }
 
     /**
      * The plans of subqueries within a plan. A connector may prepare its scans there only with the query around them; that
      * of dynamic pruning is a side of a join, and reads what this side does.
      */
-    private LogicalPlan inSubqueries(LogicalPlan plan, List scans) {
+    private LogicalPlan inSubqueries(LogicalPlan plan, List scans, SharedScans shared) {
         IdentityHashMap leaves = new IdentityHashMap();
         for (int n = 0; n < scans.size(); n++) {
             ScanPart scan = (ScanPart) scans.get(n);
             if (scan.connector != null && scan.replacement != null) leaves.put(scan.leaf, SubqueryPlans.leaf(scan.replacement));
         }
-        return (LogicalPlan) plan.transformAllExpressions(new SubqueryPlans(this, leaves));
+        return (LogicalPlan) plan.transformAllExpressions(new SubqueryPlans(this, shared, leaves));
     }
 
     /** Whether a plan has a scan of a connector's that was not decided on. */
@@ -1363,13 +1368,14 @@ public class IndexRule extends Rule {
         return found;
     }
 
-    private void collect(LogicalPlan node, Shuffles shuffles, JoinKeys joinKeys, List scans, boolean united, FirstRows first) {
+    private void collect(LogicalPlan node, Shuffles shuffles, JoinKeys joinKeys, List scans, SharedScans shared, boolean united, FirstRows first) {
         if (node instanceof Project || node instanceof Filter || node instanceof LogicalRelation || node instanceof DataSourceV2ScanRelation) {
             scala.Option operation = PhysicalOperation$.MODULE$.unapply(node);
             if (operation.isDefined()) {
                 scala.Tuple3 parts = (scala.Tuple3) operation.get();
                 LogicalPlan leaf = (LogicalPlan) parts._3();
                 TableConnector connector = connectorOf(leaf);
+                if (connector != null && shared.has(connector, leaf)) return;
                 if (connector == null ? isCandidate(leaf, shuffles, joinKeys) : isAsked(leaf, connector, shuffles, joinKeys)) {
                     ScanPart scan = new ScanPart(node, leaf, Scala.toList(parts._1()), Scala.toList(parts._2()), united);
                     scan.connector = connector;
@@ -1382,7 +1388,7 @@ public class IndexRule extends Rule {
         }
         List children = Scala.toList(node.children());
         boolean below = node instanceof Union || (united && (node instanceof Project || node instanceof Filter));
-        for (int n = 0; n < children.size(); n++) collect((LogicalPlan) children.get(n), shuffles, joinKeys, scans, below, FirstRows.below(node, first));
+        for (int n = 0; n < children.size(); n++) collect((LogicalPlan) children.get(n), shuffles, joinKeys, scans, shared, below, FirstRows.below(node, first));
     }
 
     /** The connector whose scan a leaf is; null if it is none's, or rows are read for an index. */
@@ -1436,10 +1442,12 @@ public class IndexRule extends Rule {
 /** Decides on the scans of subqueries' plans. */
 class SubqueryPlans extends scala.runtime.AbstractPartialFunction {
     private final IndexRule rule;
+    private final SharedScans shared;
     private final IdentityHashMap leaves;
 
-    SubqueryPlans(IndexRule rule, IdentityHashMap leaves) {
+    SubqueryPlans(IndexRule rule, SharedScans shared, IdentityHashMap leaves) {
         this.rule = rule;
+        this.shared = shared;
         this.leaves = leaves;
     }
 
@@ -1451,7 +1459,7 @@ class SubqueryPlans extends scala.runtime.AbstractPartialFunction {
         LogicalPlan plan = (LogicalPlan) query.plan();
         LogicalPlan changed = plan;
         if (expression instanceof DynamicPruning) changed = leaves.isEmpty() ? plan : IndexRule.substitute(plan, leaves);
-        else if (rule.hasScans(plan)) changed = (LogicalPlan) rule.apply(plan);
+        else if (rule.hasScans(plan)) changed = rule.decided(plan, shared);
         return changed == plan ? expression : query.withNewPlan(changed);
     }
 

@@ -5,9 +5,12 @@ Each query is run with indexes and without, and compared; how many files the sca
 
 from __future__ import annotations
 
+import datetime as dt
 from collections.abc import Iterator
 from dataclasses import replace
 
+import deltalake
+import pyarrow as pa
 import pytest
 
 import spark_apps
@@ -187,3 +190,26 @@ def test_given_a_connector_of_another_version_then_its_own_plan_is_kept_and_one_
     assert [record.message[:55] for record in caplog.records if "format delta" in record.message] == [
         "Tables of the format delta are read without indexes, fo"
     ]
+
+
+def test_given_a_session_of_another_calendar_then_an_index_of_days_is_not_used(spark, tmp_path):
+    path = str(tmp_path / "t")
+    for file in range(4):
+        # Days of a writer that does not say by which calendar they are.
+        days = [dt.date(1500, 1, 1) + dt.timedelta(days=(file * 10 + row) * 37 % 40 * 30) for row in range(10)]
+        deltalake.write_deltalake(path, pa.table({"n": range(10), "day": days}), mode="append")
+    IndexedTable.register(spark, path, "delta").create_index("by_day", "secondary", ["day"])
+    days = [dt.date(1500, 1, 1) + dt.timedelta(days=25 * 37 % 40 * 30)]
+    of = f"SELECT * FROM delta.`{path}`"
+    assert compared(spark, f"{of} WHERE day = DATE'{days[0]}'", path) == [(4, 1)]
+    mode = spark.conf.get("spark.sql.parquet.datetimeRebaseModeInRead")
+    spark.conf.set("spark.sql.parquet.datetimeRebaseModeInRead", "LEGACY")
+    try:
+        days = [row.day for row in spark.sql(f"{of} WHERE n = 5").collect()]
+        sides = ", ".join(f"(DATE'{day}')" for day in days)
+        assert compared(spark, f"{of} WHERE day = DATE'{days[0]}'", path) == [None]
+        assert compared(spark, f"SELECT t.* FROM delta.`{path}` t JOIN (VALUES {sides}) k(k) ON day = k", path) == [
+            None
+        ]
+    finally:
+        spark.conf.set("spark.sql.parquet.datetimeRebaseModeInRead", mode)

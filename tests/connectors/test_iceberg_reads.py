@@ -6,6 +6,7 @@ Each query is run with indexes and without, and compared; how many files a scan 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -78,6 +79,40 @@ def test_given_indexes_then_a_query_of_the_connectors_reads_the_files_that_they_
 
 def test_given_one_query_of_two_scans_by_other_keys_then_no_exchange_is_shared(spark, trips):
     assert compared_joins(spark, "prod.db.reads", key, trips) == [(FILES, 2), (FILES, 2)]
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        "SELECT c.id, (SELECT count(*) FROM c WHERE r >= 0) FROM c JOIN {keys} WHERE r >= 0",
+        "SELECT (SELECT max(id) FROM c JOIN {keys} WHERE r >= 0), (SELECT count(*) FROM c WHERE r >= 0)",
+    ],
+)
+def test_given_one_scan_in_a_query_and_its_subquery_then_keys_that_only_one_of_them_asks_for_prune_neither(
+    spark, trips, query
+):
+    # Spark keeps an expression that is not deterministic as one, which is then read by several plans.
+    common = (
+        "WITH c AS (SELECT t.key, t.id, s.r FROM prod.db.reads t "
+        "JOIN (SELECT rider, rand() AS r FROM prod.db.riders) s ON t.rider = s.rider WHERE s.r >= 0)"
+    )
+    keys = f"(VALUES ({key(3)}L), ({key(405)}L)) k(k) ON c.key = k.k"
+
+    compared(spark, f"{common} {query.format(keys=keys)}", trips)
+
+
+def test_given_a_table_whose_metadata_is_damaged_then_others_are_pruned_on(spark, trips, iceberg):
+    make(spark, "prod.db.damaged", files=1, rows=10)
+    folder = Path(spark.conf.get("spark.sql.catalog.prod.warehouse"), "db", "damaged", "metadata")
+    for manifest in folder.glob("*-m0.avro"):
+        manifest.unlink()
+    asked = f"SELECT * FROM prod.db.reads WHERE key = {key(17)}"
+    spark_apps.enable(spark, sources=[trips])
+    with pytest.raises(Exception, match=r"m0\.avro"):
+        spark.sql("SELECT * FROM prod.db.damaged WHERE key = 1").collect()
+
+    assert [scan.scanned for scan in spark_apps.explain(spark.sql(asked)).scans] == [(FILES, 1)]
+    spark_apps.disable(spark)
 
 
 def test_given_a_view_and_a_cache_then_they_are_pruned_as_their_table_is(spark, trips):

@@ -87,7 +87,7 @@ def test_given_a_partition_of_which_no_values_are_told_when_asked_by_them_then_i
     store.put(commit_key(0), json.dumps({**lake.FIRST, "actions": bare}).encode())
     source = IndexedDataSource({"path": store.uri, "where": "p = 'a' AND id = 2"})
     reader = source.reader(source.schema())
-    with pytest.raises(LogDamaged, match="'p=a' has 0 values") as refused:
+    with pytest.raises(LogDamaged, match="'p=a' has 0 'values'") as refused:
         reader.partitions()
     assert store.uri in str(refused.value)
 
