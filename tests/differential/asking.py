@@ -27,7 +27,7 @@ from spark_apps.query import arrow_reading, planning
 from spark_apps.query import arrow_rows as query_rows
 from spark_apps.storage.errors import InvalidInput, InvalidPredicate, LakeIndexError, UnsupportedSource
 from spark_apps.storage.parquet import page_index
-from tests.differential.oracle import Oracle, Row, rows_of, shown
+from tests.differential.oracle import Oracle, Row, connected, rows_of, shown
 from tests.differential.plain import Half, PlainQueries, Way
 from tests.differential.predicates import Predicate, Predicates
 from tests.differential.skipping import asked_columns
@@ -243,12 +243,11 @@ class Questions:
         if predicate.duck is None:
             return
         try:
-            with duckdb.connect() as connection:
-                connection.execute("SET TimeZone = 'UTC'")
+            with connected() as connection:
                 opened.duckdb(connection, "asked")
                 wanted = ", ".join('"' + name.replace('"', '""') + '"' for name in columns or names)
                 sql = f"SELECT {wanted} FROM asked WHERE {predicate.duck}"
-                by_sql = arrow_rows(connection.execute(sql).to_arrow_table())
+                by_sql = arrow_rows(connection.sql(sql).to_arrow_table())
         except UnsupportedSource as declined:
             self.tally.add("declined in process", f"{type(declined).__name__} by DuckDB")
             return

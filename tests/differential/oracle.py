@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import cache
 from typing import Any
 
 import duckdb
@@ -18,6 +20,20 @@ Row = tuple[Any, ...]
 _ROW = "__row"
 
 
+@cache
+def _database() -> duckdb.DuckDBPyConnection:
+    """The DuckDB of this process: to start one for each question takes longer than the question."""
+    return duckdb.connect(config={"threads": 1})
+
+
+@contextlib.contextmanager
+def connected() -> Iterator[duckdb.DuckDBPyConnection]:
+    """A connection to DuckDB whose views are its own, by times in UTC."""
+    with _database().cursor() as connection:
+        connection.execute("SET TimeZone = 'UTC'")
+        yield connection
+
+
 class Oracle:
     """Rows of no table, asked by their place in the list."""
 
@@ -29,8 +45,7 @@ class Oracle:
         """Places of the rows that satisfy a predicate; ``None`` if plain Spark refuses it on these rows."""
         if predicate.duck is None:
             return self._by_spark(predicate.spark)
-        with duckdb.connect() as connection:
-            connection.execute("SET TimeZone = 'UTC'")
+        with connected() as connection:
             connection.register("raw", self._raw)
             numbers = connection.execute(f"SELECT {_ROW} FROM raw WHERE {predicate.duck}").fetchall()
         return sorted(number for (number,) in numbers)

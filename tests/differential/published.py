@@ -6,6 +6,7 @@ it can be had.
 
 from __future__ import annotations
 
+import itertools
 import random
 import re
 from collections.abc import Mapping, Sequence
@@ -27,6 +28,9 @@ DECLINED = {
     "duckdb": re.compile(r"Predicate references unknown column: \w+\.\w"),
 }
 """Engines that read a part of what is published, and what they say of the rest."""
+
+_PEERS = ("duckdb", "polars-deltalake", "polars")
+"""Engines that read in an environment of their own."""
 
 _OPERATORS = ("=", "=", "<", "<=", ">", ">=")
 _EXACT = ("tinyint", "int", "bigint", "string", "date", "timestamp", "boolean", "decimal(10,2)", "decimal(20,0)")
@@ -70,6 +74,9 @@ class Asked:
                 "text": text}  # fmt: skip
 
 
+Question = tuple[Asked | None, list[Row]]
+
+
 def draw_asked(rng: random.Random, types: Mapping[str, str], rows: Sequence[Mapping[str, Any]]) -> Asked | None:
     """A comparison with a value that some row has, mostly."""
     names = [name for name, kind in types.items() if kind in _EXACT]
@@ -81,28 +88,30 @@ def draw_asked(rng: random.Random, types: Mapping[str, str], rows: Sequence[Mapp
 
 
 def check_readers(
-    folder: str, names: list[str], rows: list[Row], asked: Asked | None, peer: Peer | None, tally: Tally, context: str
+    folder: str, names: list[str], questions: Sequence[Question], peer: Peer | None, tally: Tally, context: str
 ) -> None:
-    """Compare what each engine reads with rows of the model, of which ``asked`` is satisfied by all.
+    """Compare what each engine reads with rows of the model.
 
+    :param questions: each a comparison, ``None`` for the whole table, with the rows of the model that satisfy it.
     :raises AssertionError: naming the engine and what differs.
     """
-    expected = texts(rows)
-    found = texts(_by_deltalake(folder, names, asked))
-    assert found == expected, f"{context}: deltalake reads of {asked}: {_difference(found, expected)}"
-    tally.add("published readers", "deltalake")
-    for engine in ("duckdb", "polars-deltalake", "polars") if peer else ():
-        assert peer is not None
-        given = asked.for_peers if asked else None
-        answer = peer("matching", folder=folder, engine=engine, names=names, asked=given).value
+    expected = [texts(rows) for _, rows in questions]
+    for (asked, _), wanted in zip(questions, expected, strict=True):
+        found = texts(_by_deltalake(folder, names, asked))
+        assert found == wanted, f"{context}: deltalake reads of {asked}: {_difference(found, wanted)}"
+        tally.add("published readers", "deltalake")
+    if peer is None:
+        return
+    given = [asked.for_peers if asked else None for asked, _ in questions]
+    answers = peer("matching", folder=folder, engines=_PEERS, names=names, asked=given).value
+    for engine, (number, wanted) in itertools.product(_PEERS, enumerate(expected)):
+        answer, asked = answers[engine][number], questions[number][0]
         if "declined" in answer:
             said = answer["declined"]
             assert engine in DECLINED and DECLINED[engine].search(said), f"{context}: {engine}: {said}"
             tally.add("published readers", f"{engine} declined")
             continue
-        assert answer["rows"] == expected, (
-            f"{context}: {engine} reads of {asked}: {_difference(answer['rows'], expected)}"
-        )
+        assert answer["rows"] == wanted, f"{context}: {engine} reads of {asked}: {_difference(answer['rows'], wanted)}"
         tally.add("published readers", engine)
 
 

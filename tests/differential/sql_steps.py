@@ -13,12 +13,11 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
-import duckdb
 import pyarrow as pa
 
 from spark_apps import IndexedTable, sql
 from spark_apps.storage import errors
-from tests.differential.oracle import Oracle
+from tests.differential.oracle import Oracle, connected
 from tests.differential.predicates import Predicate, Predicates
 from tests.differential.steps import Step, Steps
 from tests.differential.values import KINDS, arrow, draw, literal
@@ -363,8 +362,7 @@ class _Found:
         return [(row, at) for row, at in self._ask(text) if at is not None]
 
     def _ask(self, text: str) -> list[tuple[Any, ...]]:
-        with duckdb.connect() as connection:
-            connection.execute("SET TimeZone = 'UTC'")
+        with connected() as connection:
             for name, side in self._sides.items():
                 connection.register(name, side)
             return connection.execute(text).fetchall()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import sys
 import tempfile
@@ -20,6 +21,9 @@ from tests.spark.local import has_ended, local_session
 
 _SHRINKING = 180.0
 """Seconds at most in which a walk that fails is tried without some of its steps."""
+
+_MEMORY = next((place for place in ("/dev/shm",) if os.access(place, os.W_OK)), None)
+"""Where tables take no disk's time: each commit waits until its files are on the disk."""
 
 _READERS = Path(__file__).parents[1] / "foreign" / "readers.txt"
 
@@ -53,7 +57,7 @@ def work(seed: int, until: float, search: str = "histories", without: Sequence[i
     """One history or walk, unless the time (of the clock, in seconds) is up."""
     if time.time() > until:
         return Outcome(seed)
-    started, tally, folder = time.monotonic(), Tally(), Path(tempfile.mkdtemp(prefix="differential"))
+    started, tally, folder = time.monotonic(), Tally(), Path(tempfile.mkdtemp(prefix="differential", dir=_MEMORY))
     try:
         if search == "walks":
             walk(_spark, folder, seed, tally, without=without, peer=_peer)

@@ -65,8 +65,15 @@ def opened(folder: str) -> dict[str, Any]:
     return {"rows": sorted(repr(tuple(_plain(value) for value in row)) for row in frame.rows())}
 
 
-def matching(folder: str, engine: str, names: list[str], asked: dict[str, Any] | None) -> dict[str, Any]:
-    """The rows of a table, or those that satisfy a comparison, each as text, in order."""
+def matching(
+    folder: str, engines: list[str], names: list[str], asked: list[dict[str, Any] | None]
+) -> dict[str, list[dict[str, Any]]]:
+    """What each engine answers to each question: the rows of a table, or those that satisfy a comparison."""
+    return {engine: [_answer(folder, engine, names, one) for one in asked] for engine in engines}
+
+
+def _answer(folder: str, engine: str, names: list[str], asked: dict[str, Any] | None) -> dict[str, Any]:
+    """Rows, each as text, in order; or the engine's own words where it declines."""
     try:
         table = _matching(folder, engine, asked) if asked else ENGINES[engine](folder)
     except Exception as error:  # noqa: BLE001 - an engine that declines answers too

@@ -43,6 +43,8 @@ SMALL = {
     "spark.ui.retainedJobs": "1",
     "spark.ui.retainedStages": "1",
     "spark.ui.retainedTasks": "10",
+    # Else each call of a method of Column looks through the stack and asks the JVM, for a line of an error.
+    "spark.python.sql.dataFrameDebugging.enabled": "false",
     **INTERPRETED,
 }
 
