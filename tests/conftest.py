@@ -88,19 +88,28 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 def in_this_turn(items: list[pytest.Item]) -> list[pytest.Item]:
     """Return the tests without those that another commit runs: of the cases of a test marked ``by_turn(n)``, and of the
-    tests of a module so marked, this one runs every n-th; of a module marked ``by_turn(n, whole=True)`` all or none."""
-    drawn_from: dict[tuple[Path, str | None, int], dict[object, list[pytest.Item]]] = {}
+    tests of a module so marked, this one runs every n-th; of a module marked ``by_turn(n, whole=True)`` all or none.
+
+    Each test that has the mark itself begins at a commit of its own, unless it names others that it shares something
+    long with: ``by_turn(n, group="…")``. With ``first=k`` it is the commits k, k + n, k + 2n that run the first case:
+    so what takes longest is laid apart.
+    """
+    drawn_from: dict[tuple[str, int, int | None], dict[object, list[pytest.Item]]] = {}
     for item in items:
         for node, mark in item.iter_markers_with_node("by_turn"):
-            whole, turns = mark.kwargs.get("whole", False), mark.args[0]
-            test = getattr(item, "originalname", item.name) if node is item else None
+            turns, first, group = mark.args[0], mark.kwargs.get("first"), mark.kwargs.get("group")
             # Tests of one file share what it sets up, and files of one folder are drawn among each other.
-            of, one = ((item.path.parent, None, turns), item.path) if whole else ((item.path, test, turns), item)
-            drawn_from.setdefault(of, {}).setdefault(one, []).append(item)
+            place = item.nodeid.partition("::")[0]
+            one: object = group or item
+            if mark.kwargs.get("whole"):
+                place, one = place.rpartition("/")[0] if first is None else place, item.path
+            elif node is item:
+                place += f"::{group or getattr(item, 'originalname', item.name)}"
+            drawn_from.setdefault((place, turns, first), {}).setdefault(one, []).append(item)
             break
     left = {id(item) for some in drawn_from.values() for together in some.values() for item in together}
-    for (path, _, turns), some in drawn_from.items():
-        drawn = of_this_turn(list(some.values()), turns, path.name)
+    for (place, turns, first), some in drawn_from.items():
+        drawn = of_this_turn(list(some.values()), turns, place, first=first)
         left -= {id(item) for together in drawn for item in together}
     return [item for item in items if id(item) not in left]
 

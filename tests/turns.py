@@ -19,12 +19,15 @@ T = TypeVar("T")
 TURNS = 8
 
 
-def turn(turns: int = TURNS) -> int | None:
-    """Return the part of so many that this run takes, the first of which is 0; None for all of them."""
+def turn(turns: int = TURNS, each: int = 1) -> int | None:
+    """Return the part of so many that this run takes, the first of which is 0; None for all of them.
+
+    :param each: what asks runs at each so many-th commit itself. Else it would get the same few parts each time.
+    """
     asked = os.environ.get("TURN")
     if asked == "all":
         return None
-    return (commits() if asked is None else int(asked)) % turns
+    return (commits() if asked is None else int(asked)) // each % turns
 
 
 @functools.cache
@@ -42,11 +45,18 @@ def rotated(items: Sequence[T]) -> list[T]:
     return [*items[first:], *items[:first]]
 
 
-def of_this_turn(items: Sequence[T], turns: int = TURNS, place: str = "") -> list[T]:
+def of_this_turn(
+    items: Sequence[T], turns: int = TURNS, place: str = "", *, first: int | None = None, each: int = 1
+) -> list[T]:
     """Return every ``turns``-th item, beginning at another one each turn; all of them with ``TURN=all``.
 
     :param place: where the items stand: those of another place begin elsewhere. Else all that are alone, which is what
         takes longest, came in one turn.
+    :param first: the turn of the first item, instead.
+    :param each: see :func:`turn`.
     """
-    part = turn(turns)
-    return list(items) if part is None else list(items[(part + zlib.crc32(place.encode())) % turns :: turns])
+    part = turn(turns, each)
+    if part is None:
+        return list(items)
+    begin = zlib.crc32(place.encode()) if first is None else -first
+    return list(items[(part + begin) % turns :: turns])

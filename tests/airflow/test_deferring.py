@@ -16,8 +16,6 @@ from spark_apps.timeline.transactions import live_requests
 from tests.airflow.lake import Lake
 from tests.airflow.test_killing import wait_until
 
-pytestmark = pytest.mark.by_turn(8, whole=True)
-
 DEFERRED = frozenset({"deferred", "failed"})
 
 
@@ -69,6 +67,7 @@ def cleared(lake: Lake) -> tuple[str, Requested]:
     return job_id, request
 
 
+@pytest.mark.by_turn(16, first=0)
 def test_a_deferred_task_marked_failed_leaves_no_process_and_an_attempt_ended_by_a_commit(lake: Lake) -> None:
     dag_id, run_id = "deferring", lake.trigger("deferring", {"table": "deferred_killed", "seconds": 600})
     job_id = wait_for_the_attempt(lake, dag_id, run_id, "deferred_killed")
@@ -83,6 +82,7 @@ def test_a_deferred_task_marked_failed_leaves_no_process_and_an_attempt_ended_by
     assert request.txn_id not in timeline.head.committed
 
 
+@pytest.mark.by_turn(16, first=0)
 def test_a_deferred_task_that_is_cleared_commits_once(lake: Lake, cleared: tuple[str, Requested]) -> None:
     job_id, request = cleared
     dag_id, run_id = lake.begun["deferred_cleared"]
@@ -96,6 +96,7 @@ def test_a_deferred_task_that_is_cleared_commits_once(lake: Lake, cleared: tuple
     assert wait_until(lambda: not drivers(job_id), 30)
 
 
+@pytest.mark.by_turn(16, first=4)
 def test_execution_timeout_holds_while_the_task_is_deferred(lake: Lake, late: str) -> None:
     _, run_id = lake.begun["deferring_in_time"]
 
@@ -116,6 +117,7 @@ def test_execution_timeout_holds_while_the_task_is_deferred(lake: Lake, late: st
     assert sum(key.endswith("/requested.json") for key in requests) <= 1
 
 
+@pytest.mark.by_turn(16, first=4)
 def test_a_killed_triggerer_is_started_anew_and_the_write_goes_on(lake: Lake) -> None:
     run_id = lake.trigger("deferring", {"table": "deferred", "seconds": 15})
     job_id = wait_for_the_attempt(lake, "deferring", run_id, "deferred")

@@ -15,7 +15,7 @@ import pytest
 from spark_apps.timeline.transactions import live_attempts_of, live_requests
 from tests.airflow.lake import Lake
 
-pytestmark = pytest.mark.by_turn(8, whole=True)
+pytestmark = pytest.mark.by_turn(16, whole=True, first=8)
 
 GONE_WITHIN = 30.0
 

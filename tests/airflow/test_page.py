@@ -11,7 +11,7 @@ from airflow_provider_index.ui.app import static_names
 from tests.airflow.lake import Lake
 from tests.airflow_provider_index.ui import lakes
 
-pytestmark = pytest.mark.by_turn(8, whole=True)
+pytestmark = pytest.mark.by_turn(16, whole=True, first=2)
 
 ROUTES = ("", "?conn=lake", "tables?conn=lake&table=shown.orders", "nothing", *(f"static/{n}" for n in static_names()))
 

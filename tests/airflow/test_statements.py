@@ -8,7 +8,7 @@ from airflow_provider_index.testing import DagRunReport
 from tests.airflow.lake import Lake
 
 # One run of a DAG serves all of them.
-pytestmark = pytest.mark.by_turn(8, whole=True)
+pytestmark = pytest.mark.by_turn(16, whole=True, first=2)
 
 
 def begin_runs(lake: Lake) -> None:

@@ -24,7 +24,7 @@ from spark_apps.timeline.model import (
 )
 from tests.airflow.lake import Lake
 
-pytestmark = pytest.mark.by_turn(8, whole=True)
+pytestmark = pytest.mark.by_turn(16, whole=True, first=12)
 
 EXAMPLES = ("transactions", "windows")
 DAG_ID, TABLE = "orders_by_region", "sales/regional_orders"

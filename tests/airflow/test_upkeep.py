@@ -12,7 +12,7 @@ from spark_apps.timeline.model import DATA_TREE
 from tests.airflow.lake import Lake
 
 # One run of a DAG serves all of them.
-pytestmark = pytest.mark.by_turn(8, whole=True)
+pytestmark = pytest.mark.by_turn(16, whole=True, first=10)
 
 
 def begin_runs(lake: Lake) -> None:

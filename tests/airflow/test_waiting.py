@@ -12,7 +12,7 @@ from spark_apps.timeline.model import Field, TableDefinition, Write, partition_s
 from spark_apps.timeline.transactions import begin
 from tests.airflow.lake import Lake
 
-pytestmark = pytest.mark.by_turn(8, whole=True)
+pytestmark = pytest.mark.by_turn(16, whole=True, first=6)
 
 DEFINITION = TableDefinition("t", (Field("id", "bigint"), Field("part", "string")), ("id",), ("part",))
 

@@ -7,7 +7,7 @@ import pytest
 from airflow_provider_index.testing import DagRunReport
 from tests.airflow.lake import SECRET, Lake
 
-pytestmark = pytest.mark.by_turn(8, whole=True)
+pytestmark = pytest.mark.by_turn(16, whole=True, first=6)
 
 
 def begin_runs(lake: Lake) -> None:

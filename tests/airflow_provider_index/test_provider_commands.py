@@ -62,6 +62,7 @@ def own(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return [row for row in rows if any(PACKAGE in str(value) or "index" in str(value) for value in row.values())]
 
 
+@pytest.mark.by_turn(8)
 def test_the_provider_is_listed_with_what_it_is_for(said: dict[str, Any]) -> None:
     (row,) = [row for row in said["list"] if row["package_name"] == PACKAGE]
 

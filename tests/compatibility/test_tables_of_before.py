@@ -81,7 +81,7 @@ def in_order(rows: Any) -> list[Any]:
     return sorted(rows, key=lambda row: repr(sorted(row.items())))
 
 
-@pytest.mark.by_turn(8)
+@pytest.mark.by_turn(16)
 @pytest.mark.parametrize("name", TABLES)
 def test_a_table_of_before_shows_its_rows_and_its_indexes_answer(spark: SparkSession, lake: Path, name: str) -> None:
     expected = TABLES[name]
@@ -182,7 +182,7 @@ def columns_on_disk(table: IndexedTable) -> dict[str, set[str]]:
     return columns
 
 
-@pytest.mark.by_turn(4)
+@pytest.mark.by_turn(16)
 @pytest.mark.parametrize("name", EXPECTED["sources"])
 def test_a_source_registered_before_is_read_and_its_indexes_are_brought_up_to_date(
     spark: SparkSession, lake: Path, name: str

@@ -173,6 +173,7 @@ class real_disk:
         store.os = self.disk  # type: ignore[attr-defined]
 
 
+@pytest.mark.by_turn(4)
 def test_whatever_call_the_power_goes_at_no_commit_that_was_told_of_is_lost(
     disk: Disk, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -213,7 +213,7 @@ def deleting(disk: Disk, monkeypatch: pytest.MonkeyPatch) -> Disk:
     return disk
 
 
-@pytest.mark.by_turn(4)
+@pytest.mark.by_turn(8)
 @pytest.mark.parametrize("name", OPERATIONS)
 def test_whatever_call_of_an_operation_the_power_goes_at_nothing_that_was_told_of_is_lost(
     name: str, deleting: Disk, tmp_path: Path, capsys: pytest.CaptureFixture[str]

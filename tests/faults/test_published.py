@@ -163,7 +163,7 @@ def test_given_any_call_that_fails_then_commits_stand_what_is_published_is_read_
     folder, tried = tmp_path / "t", 0
     every = list(points(base, folder))
     before, rows = base.log.head.version, dict(base.rows)
-    for at, fault in every if ALL else of_this_turn(every, CUT):
+    for at, fault in every if ALL else of_this_turn(every, CUT, each=6):
 
         def gate(number: int, _verb: str, _key: str, at: int = at, fault: str = fault) -> str | None:
             if fault == DOWN:

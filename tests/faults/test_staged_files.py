@@ -168,7 +168,7 @@ def _added(work: StagedChanges) -> list[AddFile]:
     return [action for action in work.actions if isinstance(action, AddFile)]
 
 
-@pytest.mark.by_turn(1)
+@pytest.mark.by_turn(4)
 @pytest.mark.parametrize("name", DAMAGES)
 def test_given_a_committed_file_of_rows_damaged_then_reading_and_compaction_are_refused_and_name_file_and_table(
     spark: Any, table: IndexedTable, name: str

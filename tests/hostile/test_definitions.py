@@ -66,6 +66,7 @@ DEFINITIONS: list[tuple[str, dict[str, str], dict[str, Any]]] = [
 ]
 
 
+@pytest.mark.by_turn(4)
 @pytest.mark.parametrize(("kind", "properties", "more"), DEFINITIONS)
 def test_given_a_definition_that_nobody_wrote_when_a_table_is_asked_then_the_rows_are_those_of_a_scan(
     kind: str, properties: dict[str, str], more: dict[str, Any], tmp_path: Path

@@ -197,7 +197,7 @@ BOMBS = {
 }
 
 
-@pytest.mark.by_turn(1)
+@pytest.mark.by_turn(4)
 @pytest.mark.parametrize("bomb", BOMBS)
 def test_given_a_small_sidecar_that_becomes_huge_when_read_then_refused_within_little_memory(
     bomb: str, store: Store

@@ -118,6 +118,7 @@ def ran(tmp_path_factory: pytest.TempPathFactory) -> set[tuple[str, str]]:
     }
 
 
+@pytest.mark.by_turn(4)
 def test_whoever_opens_a_log_or_decodes_a_document_is_run_by_a_reader_of_the_search(ran: set[tuple[str, str]]) -> None:
     """A new one is in the search as soon as a reader comes by it; until then this fails."""
     opening = _opening()

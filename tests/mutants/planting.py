@@ -121,8 +121,8 @@ def search(fault: Fault, folder: Path) -> list[str]:
             shutil.copy(ROOT / name, copy / name)
         (copy / fault.file).write_text(fault.planted(ROOT), encoding="utf-8")
         command = [sys.executable, "-m", "pytest", "-q", "-m", "not heavy", "-p", "no:cacheprovider", *fault.tests]
-        # Before the code that this environment has installed.
-        environment = {**os.environ, "PYTHONPATH": str(copy), **fault.environment}
+        # Before the code that this environment has installed; all tests, whichever turn they run in.
+        environment = {**os.environ, "PYTHONPATH": str(copy), "TURN": "all", **fault.environment}
         run = subprocess.run(
             command, cwd=copy, env=environment, capture_output=True, text=True, timeout=ONE_RUN_SECONDS, check=False
         )

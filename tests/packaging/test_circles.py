@@ -45,6 +45,7 @@ def check_no_circle(texts: dict[str, str]) -> None:
     list(TopologicalSorter({name: imported(text, known) - {name} for name, text in texts.items()}).static_order())
 
 
+@pytest.mark.by_turn(4)
 def test_no_module_imports_itself_by_way_of_others() -> None:
     files = [file for package in PACKAGES for file in (ROOT / package).rglob("*.py")]
     check_no_circle({name_of(file): file.read_text(encoding="utf-8") for file in files})

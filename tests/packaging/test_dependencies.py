@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-pytestmark = pytest.mark.by_turn(6)
+pytestmark = pytest.mark.by_turn(12)
 
 ROOT = Path(__file__).resolve().parents[2]
 OWN = {"airflow_provider_index", "spark_apps", "dags_examples", "benchmarks", "tests"}

@@ -6,6 +6,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 CONFTEST = """
 from contextlib import contextmanager
 from pathlib import Path
@@ -39,6 +41,7 @@ def test_two(shared):
 """
 
 
+@pytest.mark.by_turn(8)
 def test_given_two_folders_then_what_each_shares_is_started_once_and_ended_before_the_next(tmp_path: Path) -> None:
     for folder, modules in (("a", ("test_1", "test_2")), ("b", ("test_3",))):
         (tmp_path / folder).mkdir()

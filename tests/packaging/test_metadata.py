@@ -28,6 +28,7 @@ def metadata(built: tuple[Path, Path]) -> Message:
     return email.message_from_bytes(archive.read(name))
 
 
+@pytest.mark.by_turn(8)
 def test_it_says_for_whom_on_what_and_under_which_licence(metadata: Message) -> None:
     said = metadata.get_all("Classifier") or []
 

@@ -37,7 +37,7 @@ def test_given_fewer_rows_then_the_answer_comes_out_of_one_file_of_the_index(pla
     assert "20,000 rows and 20,000 entries of the index agree" in lines["Verify"]
 
 
-@pytest.mark.by_turn(4)
+@pytest.mark.by_turn(16)
 def test_given_an_index_that_differs_from_the_rows_then_it_has_failed(plain_again, tmp_path, capsys, monkeypatch):
     class Report:
         rows, entries, ok = 20_000, 19_999, False
@@ -57,7 +57,7 @@ def test_given_a_folder_that_is_there_then_nothing_is_started(tmp_path, capsys):
 
 @pytest.mark.spark
 @pytest.mark.slow
-@pytest.mark.by_turn(16)
+@pytest.mark.by_turn(24)
 def test_from_a_shell_it_prints_a_few_lines_and_keeps_what_it_made(tmp_path):
     command = [sys.executable, "-m", "spark_apps", "quickstart", "--rows", "100000", "--keep", str(tmp_path / "lake")]
     done = subprocess.run(command, cwd=ROOT, env=dict(os.environ), capture_output=True, text=True, check=False)

@@ -23,6 +23,7 @@ from tests.simulation.holding import write
 SECONDS = 1.5
 
 
+@pytest.mark.by_turn(3)
 @pytest.mark.slow
 @pytest.mark.parametrize("round_", range(3))
 def test_a_holder_that_slept_past_its_window_is_refused_and_nothing_of_it_is_seen(round_: int, tmp_path: Path) -> None:

@@ -23,7 +23,7 @@ from spark_apps.timeline.log import Timeline
 from spark_apps.timeline.model import DATA_TREE, Field, TableDefinition
 from tests.simulation.s3 import BUCKET, s3_server
 
-pytestmark = pytest.mark.by_turn(4)
+pytestmark = pytest.mark.by_turn(8)
 
 PROCESSES = 8
 FULL = os.environ.get("RACES") == "full"

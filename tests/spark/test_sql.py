@@ -57,7 +57,8 @@ def oracle() -> Any:
     return db
 
 
-pytestmark = pytest.mark.by_turn(24)
+# All need the same server.
+pytestmark = pytest.mark.by_turn(16, whole=True, first=1)
 
 QUERIES = [
     "SELECT * FROM lake.trips WHERE city = 'c3' AND n > 50",
@@ -91,7 +92,6 @@ def test_given_a_query_over_connect_then_its_rows_are_those_of_another_engine(
     assert sorted(result.rows, key=key) == sorted(oracle.execute(query).fetchall(), key=key)
 
 
-@pytest.mark.by_turn(1)
 def test_given_literals_behind_where_and_on_then_they_choose_the_index(
     spark: Any, warehouse: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -109,7 +109,6 @@ def test_given_literals_behind_where_and_on_then_they_choose_the_index(
     assert sql.run(spark, "SELECT * FROM lake.trips", str(warehouse), max_rows=0).to_df().where("id < 5").count() == 5
 
 
-@pytest.mark.by_turn(8)
 def test_given_changes_over_connect_then_they_are_committed(spark: Any, warehouse: Path) -> None:
     with pytest.raises(EnvironmentMismatch, match=r"spark_apps\.sql\.run"):
         enable(spark)

@@ -307,7 +307,7 @@ def test_given_filters_that_spark_does_not_cast_then_they_are_left_to_spark() ->
 
 
 @pushes
-@pytest.mark.by_turn(1)
+@pytest.mark.by_turn(4)
 def test_given_the_table_in_spark_then_filters_prune_only_their_own_query(
     spark: Any, table: IndexedTable, everything: list[str], caplog: pytest.LogCaptureFixture
 ) -> None:

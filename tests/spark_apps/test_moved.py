@@ -24,6 +24,7 @@ def test_given_an_old_name_when_imported_then_it_is_the_module_of_now_and_warns(
     assert module is now
 
 
+@pytest.mark.by_turn(8)
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_given_a_program_run_by_its_old_name_without_a_job_then_its_usage_names_it(name: str) -> None:
     done = subprocess.run(

@@ -71,7 +71,7 @@ FOLDS: dict[str, Fold] = {
 }
 
 
-@pytest.mark.by_turn(8)
+@pytest.mark.by_turn(16)
 @pytest.mark.parametrize("fold", FOLDS)
 def test_given_days_that_come_again_then_the_newest_event_of_each_key_stands(
     spark: Any, tmp_path: Path, fold: str
@@ -132,7 +132,7 @@ def late_by_overwrite(spark: Any, table: IndexedTable) -> int:
 WAYS = [late_by_upsert, late_by_upsert_of_deletes, late_by_insert, late_by_merge, late_by_stream, late_by_overwrite]
 
 
-@pytest.mark.by_turn(6)
+@pytest.mark.by_turn(12)
 @pytest.mark.parametrize("way", WAYS, ids=lambda way: way.__name__)
 def test_given_rows_below_the_delete_of_their_key_then_no_way_of_writing_writes_them_and_the_receipt_counts_them(
     spark: Any, prepared: Prepared, way: Callable[[Any, IndexedTable], int]
@@ -165,7 +165,7 @@ def test_given_deletes_that_are_folded_then_a_file_beside_the_base_keeps_them_as
     assert (kept(table), ids(table)) == ([(1, 2), (3, 3), (4, 4)], [(2, 1)])
 
 
-@pytest.mark.by_turn(1)
+@pytest.mark.by_turn(4)
 def test_given_a_delete_without_an_ordering_then_it_takes_that_of_its_rows_and_until_gives_another(
     spark: Any, tmp_path: Path
 ) -> None:

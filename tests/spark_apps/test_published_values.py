@@ -119,7 +119,7 @@ def test_given_two_that_write_at_once_then_the_last_one_puts_the_session_s_setti
     assert {name: spark.conf.get(name, None) for name in spark_utils._TIMES} == before
 
 
-@pytest.mark.by_turn(1)
+@pytest.mark.by_turn(4)
 def test_given_files_with_times_as_before_then_all_is_read_and_a_full_compaction_writes_them_anew(
     spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

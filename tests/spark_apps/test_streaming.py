@@ -15,7 +15,7 @@ from spark_apps import IndexedTable
 from spark_apps.storage.errors import EnvironmentMismatch, InvalidName, StopWriteWindowOpen
 from spark_apps.timeline.model import Receipt
 
-pytestmark = pytest.mark.by_turn(6)
+pytestmark = pytest.mark.by_turn(12)
 
 _DRIVER = """
 import os, signal, sys

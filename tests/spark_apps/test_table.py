@@ -94,7 +94,7 @@ def test_given_a_deleted_key_when_written_again_then_it_lives(spark: Any, make: 
     assert rows(table, "id", "city") == [(1, "new")]
 
 
-@pytest.mark.by_turn(1)
+@pytest.mark.by_turn(4)
 def test_given_late_rows_when_merged_by_ordering_then_the_highest_stands_across_commits(spark: Any, make: Make) -> None:
     table = make(merge_by="ordering")
     table.upsert(frame(spark, [(1, "a", "first", 5), (2, "a", "first", 5), (3, "a", "first", None)]))

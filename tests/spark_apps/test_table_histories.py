@@ -297,7 +297,7 @@ def read(table: IndexedTable) -> list[Row]:
 
 
 @pytest.mark.parametrize("shape", SHAPES, ids=lambda shape: shape.name)
-@pytest.mark.by_turn(16)
+@pytest.mark.by_turn(24)
 def test_a_table_reads_as_the_model_after_every_step_of_a_random_history(
     spark: Any, tmp_path: Path, shape: Shape
 ) -> None:

@@ -187,7 +187,7 @@ def distinct() -> list[tuple[type, list[str]]]:
     return pairs
 
 
-@pytest.mark.by_turn(1)
+@pytest.mark.by_turn(4)
 @pytest.mark.parametrize(("kind", "names"), distinct(), ids=lambda one: getattr(one, "__name__", ""))
 def test_whatever_is_given_means_the_same_in_each_form_or_is_refused(kind: Any, names: list[str]) -> None:
     for junk in JUNK:

@@ -42,7 +42,7 @@ def report() -> DagTestReport:
 
 
 # Each of the cases needs the whole run, which takes half a minute.
-@pytest.mark.by_turn(6)
+@pytest.mark.by_turn(16)
 def test_what_another_task_returns_means_the_same_handed_on_and_mapped(report: DagTestReport) -> None:
     for kind in operators():
         name = kind.__name__

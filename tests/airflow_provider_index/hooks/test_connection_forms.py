@@ -38,6 +38,7 @@ def forms(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     return dict(json.loads(done.stdout.splitlines()[-1]))
 
 
+@pytest.mark.by_turn(4)
 @pytest.mark.parametrize(
     "declared", get_provider_info()["connection-types"], ids=lambda declared: declared["connection-type"]
 )

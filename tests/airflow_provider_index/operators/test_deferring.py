@@ -35,7 +35,7 @@ try:
 except ImportError:  # before Airflow 3.2
     from airflow.exceptions import TaskDeferralError
 
-pytestmark = [pytest.mark.slow, pytest.mark.by_turn(8)]
+pytestmark = [pytest.mark.slow, pytest.mark.by_turn(16)]
 
 SECRET = "planted-c03a55"
 SLOW = "SELECT id, concat('', reflect('java.lang.Thread', 'sleep', bigint(${spark.slow.millis}))) AS note FROM range(1)"

@@ -78,7 +78,7 @@ def until_gone(pids: list[int], seconds: float) -> None:
         time.sleep(0.1)
 
 
-@pytest.mark.by_turn(4)
+@pytest.mark.by_turn(16)
 def test_a_driver_outlives_who_submitted_it_and_its_answer_holds_no_secret(bundle: Bundle, tmp_path: Path) -> None:
     """The job is handed over by a process that ends at once."""
     job, folder = a_job(tmp_path, sleep=3)
@@ -120,7 +120,7 @@ runner.close()
     assert [path.suffix for path in (tmp_path / "logs").iterdir()] == [".log"]
 
 
-@pytest.mark.by_turn(1)
+@pytest.mark.by_turn(4)
 def test_a_driver_is_found_and_ended_by_its_handle_and_shows_no_secret_meanwhile(
     bundle: Bundle, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -112,14 +112,14 @@ def received(listener: socket.socket) -> list[str]:
         return messages
 
 
-@pytest.mark.by_turn(16)
+@pytest.mark.by_turn(16, group="example")
 def test_the_pages_example_holds(example: Example) -> None:
     (report,) = example.reports
     assert report.state == "success"
     assert "Spark UI: http" in report.log
 
 
-@pytest.mark.by_turn(16)
+@pytest.mark.by_turn(16, group="example")
 def test_the_receipt_is_in_the_event_of_the_outlet(example: Example) -> None:
     ((extra,),) = example.ask("SELECT extra FROM asset_event")
     event = json.loads(extra) if isinstance(extra, str) else extra
@@ -130,7 +130,7 @@ def test_the_receipt_is_in_the_event_of_the_outlet(example: Example) -> None:
     assert example.ask("SELECT uri FROM asset") == [("lakeindex://table/index_table_store_default/shop.orders",)]
 
 
-@pytest.mark.by_turn(16)
+@pytest.mark.by_turn(16, group="example")
 def test_metrics_of_the_task_reach_a_statsd_by_udp(example: Example) -> None:
     sent = {name: value for name, _, value in (line.rpartition(":") for line in example.metrics) if "lakeindex" in name}
 
@@ -140,7 +140,7 @@ def test_metrics_of_the_task_reach_a_statsd_by_udp(example: Example) -> None:
     assert sent["airflow.lakeindex.task_duration"].endswith("|ms")
 
 
-@pytest.mark.by_turn(16)
+@pytest.mark.by_turn(16, group="example")
 def test_openlineage_is_sent_what_was_read_and_written(example: Example) -> None:
     ended = [one for one in example.lineage if one["eventType"] == "COMPLETE" and one["job"]["name"].endswith(".load")]
     (event,) = ended
@@ -153,7 +153,7 @@ def test_openlineage_is_sent_what_was_read_and_written(example: Example) -> None
     assert event["run"]["facets"]["lakeindex_receipt"]["receipts"][0]["operation"] == "upsert"
 
 
-@pytest.mark.by_turn(16)
+@pytest.mark.by_turn(16, group="example")
 def test_a_task_links_to_its_table_and_to_spark(example: Example) -> None:
     links = {
         (task, key): json.loads(value)
@@ -175,13 +175,13 @@ def failing(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TemporaryLake]
         yield lake
 
 
-@pytest.mark.by_turn(4)
+@pytest.mark.by_turn(4, first=3)
 def test_a_run_that_fails_says_what_failed(failing: TemporaryLake) -> None:
     with pytest.raises(DagRunFailed, match=r"failing ended as failed: {'fails': 'failed'}"):
         failing.run("failing")
 
 
-@pytest.mark.by_turn(8)
+@pytest.mark.by_turn(16)
 def test_a_run_may_be_expected_to_fail_and_one_that_is_unknown_says_what_there_is(failing: TemporaryLake) -> None:
     with pytest.raises(DagRunFailed, match="there are failing"):
         failing.run("no_such_dag")

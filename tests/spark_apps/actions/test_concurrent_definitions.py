@@ -108,6 +108,7 @@ def test_of_two_indexes_whose_names_differ_in_case_only_the_second_is_refused(ta
         )
 
 
+@pytest.mark.by_turn(4)
 def test_a_lazy_sweep_does_not_drop_entries_that_a_refresh_has_leaned_on_meanwhile(spark: Any, tmp_path: Path) -> None:
     rows = frame(spark, [(n, "a", f"w{n % 3}") for n in range(6)], PARTED)
     table = IndexedTable.create(spark, tmp_path / "table", PARTED, ["id"], ["p"], buckets=1)

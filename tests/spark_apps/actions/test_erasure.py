@@ -99,7 +99,7 @@ def held_in(root: Path) -> dict[str, int]:
     return found
 
 
-@pytest.mark.by_turn(1)
+@pytest.mark.by_turn(4)
 def test_given_a_person_in_every_place_when_erased_by_the_steps_of_the_list_then_no_file_holds_them(
     spark: SparkSession, tmp_path: Path
 ) -> None:

@@ -55,7 +55,7 @@ def rows(table: IndexedTable) -> list[Row]:
     return sorted(tuple(row) for row in again(table).read().collect())
 
 
-@pytest.mark.by_turn(1)
+@pytest.mark.by_turn(4)
 def test_an_insert_meets_a_write_from_before_the_index_that_it_asked(spark: Any, make: Make) -> None:
     table = make([(1, "a", 0)])
     old, begun, may_commit = again(table), Event(), Event()
@@ -135,7 +135,7 @@ def test_a_delete_by_a_predicate_does_not_rely_on_the_index(spark: Any, make: Ma
     assert rows(table) == [(2, "b", 0)]
 
 
-@pytest.mark.by_turn(1)
+@pytest.mark.by_turn(4)
 def test_an_index_of_unique_keys_becomes_active_only_when_it_tells_of_all_rows(spark: Any, make: Make) -> None:
     table = make([(1, "a", 0), (2, "a", 0)])
 
@@ -170,7 +170,7 @@ def test_of_a_key_in_two_partitions_the_row_is_kept_that_merging_would_have_kept
     assert table.verify("key").ok and table.verify("by_n").ok
 
 
-@pytest.mark.by_turn(1)
+@pytest.mark.by_turn(4)
 def test_an_index_over_keys_that_a_restore_brought_into_two_partitions_is_mended(spark: Any, make: Make) -> None:
     table = make([(1, "a", 7), (2, "a", 1)], [(1, "b", 3)], [(2, "c", 4)])
     before = table.version

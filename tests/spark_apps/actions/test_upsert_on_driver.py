@@ -76,7 +76,7 @@ def told(metadata: Any, n: int) -> tuple[Any, ...]:
     return column.name, column.physical_type, str(column.logical_type), column.length, span
 
 
-@pytest.mark.by_turn(1)
+@pytest.mark.by_turn(2)
 @pytest.mark.parametrize("timestamps", ["INT96", "TIMESTAMP_MICROS"])
 def test_given_every_plain_type_then_files_hold_what_sparks_hold(
     spark: SparkSession, tmp_path: Path, timestamps: str
@@ -114,7 +114,7 @@ def upserted(table: IndexedTable) -> list[AddFile]:
     return [action for action in commit.actions if isinstance(action, AddFile)]
 
 
-@pytest.mark.by_turn(24)
+@pytest.mark.by_turn(12)
 @pytest.mark.parametrize("id_type", ["string", "timestamp", "timestamp_ntz"])
 @pytest.mark.parametrize("options", [{"positions": True}, {"write_mode": "copy_on_write"}], ids=repr)
 def test_given_rows_that_stay_move_come_and_go_then_both_ways_leave_the_same_table(
@@ -187,7 +187,7 @@ def test_given_times_of_far_years_then_rows_are_found_whoever_wrote_them(spark: 
     assert len(found["here"]) == len(YEARS) and {row[3] for row in found["here"]} == {2}
 
 
-@pytest.mark.by_turn(1)
+@pytest.mark.by_turn(4)
 def test_given_what_is_not_known_here_then_spark_writes(
     spark: SparkSession, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

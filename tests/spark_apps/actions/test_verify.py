@@ -140,7 +140,7 @@ def test_given_a_secondary_index_with_wrong_entries_then_each_is_found(made: Ind
     check(made, "eager", change, missing=2, too_many=2)
 
 
-@pytest.mark.by_turn(1)
+@pytest.mark.by_turn(4)
 def test_given_entries_in_a_shard_in_which_no_lookup_reads_then_they_are_found(made: IndexedTable) -> None:
     check(made, "sharded", lambda entries: entries, move=True, wrong_shard=40)
 
@@ -183,7 +183,7 @@ def test_given_a_covering_index_with_rows_too_few_too_many_altered_and_in_anothe
     check(made, "cov", lambda entries: entries, move=True, wrong_values=40)
 
 
-@pytest.mark.by_turn(1)
+@pytest.mark.by_turn(8)
 def test_given_a_value_and_a_null_that_changed_columns_then_it_is_found(spark: Any, tmp_path: Path) -> None:
     """Spark's hash leaves nulls out."""
     ddl = "id bigint, a int, b int"

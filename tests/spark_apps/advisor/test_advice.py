@@ -111,7 +111,7 @@ def test_given_a_table_opened_without_spark_when_advised_then_the_advice_is_the_
     assert here.statements == there.statements and here.statements
 
 
-@pytest.mark.by_turn(1)
+@pytest.mark.by_turn(4)
 def test_given_queries_of_expressions_and_of_words_in_texts_then_indexes_over_these_are_proposed_and_kept(
     table: IndexedTable, spark: Any
 ) -> None:

@@ -72,7 +72,7 @@ def test_given_a_pipe_that_closes_then_the_command_ends_in_silence(whole_lake: P
     assert (process.returncode, told) == (141, "")
 
 
-@pytest.mark.by_turn(1)
+@pytest.mark.by_turn(4)
 @pytest.mark.parametrize("command", ["history trips --all --json", "show trips", "export trips -", "tables --json"])
 def test_given_a_pipe_that_nobody_reads_then_the_exit_code_says_so_and_nothing_else_is_said(
     whole_lake: Path, command: str

@@ -54,6 +54,7 @@ def test_given_a_mount_then_the_calls_do_what_they_do_on_other_stores(mount: str
         store.get("p=a b")
 
 
+@pytest.mark.by_turn(8)
 def test_given_creations_at_once_then_one_wins_and_nobody_sees_a_part(mount: str) -> None:
     store, winners, parts = Store(mount), [], []
 

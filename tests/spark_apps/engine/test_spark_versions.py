@@ -104,6 +104,7 @@ def test_given_numbers_that_do_not_fit_then_they_are_null_and_no_others(
         assert known == (n if n is not None and n < 2**31 else None)
 
 
+@pytest.mark.by_turn(6)
 @pytest.mark.parametrize("without", [False, True], ids=["as it is", "as before Spark 4.1"])
 @pytest.mark.parametrize("count", [1, 2, 37])
 def test_given_numbers_of_partitions_then_each_row_is_in_its_own(

@@ -42,6 +42,7 @@ def compared(spark: Any, stored: list[Any]) -> Comparison:
     return Comparison([Part(names[:1], names[1:], expected, entries)], {}, lambda *_: "", "wrong values")
 
 
+@pytest.mark.by_turn(4)
 def test_given_entries_that_differ_in_any_way_then_their_sums_do(spark: Any) -> None:
     def agree(stored: list[Any]) -> bool:
         return comparison._sums_agree(compared(spark, stored), comparison._Found())
@@ -50,6 +51,7 @@ def test_given_entries_that_differ_in_any_way_then_their_sums_do(spark: Any) -> 
     assert [what for what, entries in OTHERS.items() if agree(entries)] == []
 
 
+@pytest.mark.by_turn(4)
 @pytest.mark.parametrize("group", ["lags", "gone"])
 def test_given_a_second_entry_in_a_group_that_lags_or_is_gone_then_what_it_says_is_wrong(
     spark: Any, group: str
@@ -82,6 +84,7 @@ def test_given_so_many_entries_that_a_sum_of_hashes_would_overflow_then_the_piec
     assert sum(piece << shift for piece, shift in zip(pieces, (0, 22, 43), strict=True)) == (1 << 64) - 1
 
 
+@pytest.mark.by_turn(8)
 def test_given_indexes_that_agree_then_no_rows_are_paired(
     spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

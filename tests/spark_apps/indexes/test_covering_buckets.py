@@ -50,7 +50,7 @@ def _check(table: IndexedTable, rows: dict[int, tuple[Any, ...]], most: int) -> 
         assert scanned(query).files <= most + explanation.files_read
 
 
-@pytest.mark.by_turn(4)
+@pytest.mark.by_turn(16)
 def test_given_writes_refreshes_compactions_and_other_columns_then_rows_lie_in_their_buckets(
     spark: Any, tmp_path: Path
 ) -> None:

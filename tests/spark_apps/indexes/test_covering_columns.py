@@ -43,6 +43,7 @@ def test_given_entries_with_a_column_left_out_since_then_no_other_column_takes_i
     assert {row[0] for row in table.read("city = 'c1'", ["n"]).collect()} == {None}
 
 
+@pytest.mark.by_turn(8)
 def test_given_columns_of_another_time_then_a_restore_brings_the_rows_and_leaves_the_index_to_a_refresh(
     spark: Any, table: IndexedTable
 ) -> None:

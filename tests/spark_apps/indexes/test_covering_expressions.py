@@ -103,11 +103,11 @@ def test_given_a_source_then_its_rows_are_read_from_the_index_by_the_expression_
             verify_entries(table.snapshot, "by_user")
 
 
-@pytest.mark.by_turn(1)
+@pytest.mark.by_turn(4)
 def test_given_a_keyed_table_then_every_change_is_followed_by_refreshes_and_another_session_is_kept_off(
     spark: Any, tmp_path: Path
 ) -> None:
-    asked = of_this_turn(PREDICATES, 8)
+    asked = of_this_turn(PREDICATES, 8, each=4)
     table = IndexedTable.create(spark, tmp_path / "t", DDL, ["id"], ["g"], buckets=2)
     with session_with(spark, UTC):
         table.upsert(frame(spark, rows_of(range(1000)), DDL))

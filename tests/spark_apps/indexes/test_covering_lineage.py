@@ -74,7 +74,7 @@ class Lake:
             assert ("__index_lineage" in query._jdf.queryExecution().optimizedPlan().toString()) is filtered
 
 
-@pytest.mark.by_turn(1)
+@pytest.mark.by_turn(4)
 def test_only_entries_of_files_that_are_gone_are_filtered_and_those_that_a_compaction_left_too(
     spark: Any, tmp_path: Path
 ) -> None:

@@ -51,6 +51,7 @@ def check(table: IndexedTable, *names: str) -> None:
         assert report.ok, (name, report)
 
 
+@pytest.mark.by_turn(4)
 def test_given_a_file_that_was_gone_while_its_entries_were_folded_then_no_row_of_it_is_lost(
     spark: Any, interpreted: None, tmp_path: Path
 ) -> None:

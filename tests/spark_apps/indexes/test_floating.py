@@ -17,7 +17,7 @@ from spark_apps.storage.errors import InvalidInput, InvalidPredicate, InvalidSch
 from tests.spark_apps.frames import frame
 from tests.spark_apps.small_tables import Prepared, within
 
-pytestmark = [pytest.mark.spark, pytest.mark.by_turn(16)]
+pytestmark = [pytest.mark.spark, pytest.mark.by_turn(24)]
 
 DDL = "id bigint, d double, f float, n int, g int, note string"
 READ = ["id", "d", "f", "n"]
@@ -128,7 +128,7 @@ def _check_keys(spark: Any, table: IndexedTable, rows: list[Row]) -> None:
         assert _sorted(indexed.collect()) == _sorted(each(frame(spark, rows, DDL).select("d", "n")).collect())
 
 
-@pytest.mark.by_turn(4)
+@pytest.mark.by_turn(16)
 def test_given_floating_point_columns_then_files_without_a_value_are_left_out_and_none_that_has_it(
     spark: Any, prepared: Prepared
 ) -> None:

@@ -96,7 +96,7 @@ def test_given_commits_all_through_a_build_then_none_is_refused_and_the_index_ag
     assert read(table, "city = 'sfo' OR city IS NULL") == model.where(lambda row: row[2] in ("sfo", None))
 
 
-@pytest.mark.by_turn(1)
+@pytest.mark.by_turn(4)
 def test_given_a_commit_after_the_last_round_then_it_is_scanned_until_a_refresh(
     spark: Any, make: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -69,6 +69,7 @@ def test_given_a_damaged_index_file_then_queries_warn_and_scan_and_a_full_refres
     assert len(read(table, "city = 'c3'")) == 40
 
 
+@pytest.mark.by_turn(8)
 def test_given_many_keys_and_a_damaged_file_then_the_join_that_looks_them_up_is_left_for_a_scan(
     spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

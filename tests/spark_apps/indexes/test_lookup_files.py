@@ -171,7 +171,7 @@ def _first_group(files: _Files) -> list[tuple[Any, ...]]:
     [("as written here", slice(5, 6)), ("as written here", slice(200)), ("not compressed", slice(200))],
     ids=["one", "many", "many, not compressed"],
 )
-@pytest.mark.by_turn(4)
+@pytest.mark.by_turn(8)
 def test_given_any_byte_of_the_keys_turned_over_then_nothing_is_told_wrongly(
     tmp_path: Path, form: str, asked: slice
 ) -> None:

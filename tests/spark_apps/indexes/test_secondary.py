@@ -44,6 +44,7 @@ def entries(table: IndexedTable) -> list[tuple[str, str]]:
     return sorted(tuple(row) for row in entry_rows.select("city", "uuid").collect())
 
 
+@pytest.mark.by_turn(8)
 def test_entries_of_base_and_log_are_merged_by_secondary_key_and_record_key(spark: Any, tmp_path: Path) -> None:
     table = IndexedTable.create(spark, tmp_path / "trips", DDL, ["uuid"], ordering_column="ts", buckets=2)
     table.upsert(frame(spark, [(uuid, 1, "rider", city) for uuid, city in BASE], DDL))

@@ -136,6 +136,7 @@ def test_given_a_source_then_the_rule_and_reads_find_files_by_an_expression(spar
     assert _ids(table, where) == [*range(20, 30), 99] and table.verify("by_city").ok
 
 
+@pytest.mark.by_turn(4)
 def test_given_another_time_zone_then_its_session_neither_uses_nor_keeps_the_entries(
     spark: Any, tmp_path: Path
 ) -> None:

@@ -283,7 +283,7 @@ def _small(spark: Any, path: Path, **more: Any) -> IndexedTable:
     return table
 
 
-@pytest.mark.by_turn(1)
+@pytest.mark.by_turn(2)
 @pytest.mark.parametrize("mode", ["merge_on_read", "copy_on_write"])
 def test_given_writes_then_each_commit_keeps_the_index_and_a_match_in_a_delta_is_found(
     spark: Any, tmp_path: Path, mode: Any
@@ -342,7 +342,7 @@ def test_given_a_deferred_index_or_one_that_fails_in_a_commit_then_it_lags_and_a
     assert verify(table.snapshot, "late").ok and len(index_files(table, "late")) == 1
 
 
-@pytest.mark.by_turn(1)
+@pytest.mark.by_turn(4)
 def test_given_long_texts_and_numbers_that_are_none_then_bounds_hold_them_in_a_build_and_in_a_commit(
     spark: Any, tmp_path: Path
 ) -> None:
@@ -382,7 +382,7 @@ def test_given_another_time_zone_then_days_are_those_of_the_session_that_asks(sp
     assert table.explain("to_date(ts) = DATE'2024-03-02'").groups_read == 0
 
 
-@pytest.mark.by_turn(1)
+@pytest.mark.by_turn(8)
 def test_given_predicates_over_columns_then_what_is_kept_of_days_years_and_prefixes_rules_files_out(
     spark: Any, tmp_path: Path
 ) -> None:

@@ -109,6 +109,7 @@ def misstate_a_zone(table: IndexedTable) -> None:
     table._moved_to(transaction.commit([RemoveFile(file.tree, file.path), added], writes=writes))
 
 
+@pytest.mark.by_turn(8)
 @pytest.mark.spark
 def test_given_an_allowed_class_then_its_index_is_built_used_left_behind_refreshed_and_dropped(
     spark: Any, tmp_path: Path

@@ -122,6 +122,7 @@ def test_given_an_app_at_work_when_nobody_waits_beyond_the_grace_then_it_ends_it
     assert timeline.head.is_aborted("x", 1)
 
 
+@pytest.mark.by_turn(8)
 def test_given_a_deadline_when_it_has_passed_and_nobody_said_so_then_the_app_ends(timeline: Timeline) -> None:
     with app(timeline, deadline=time.time() + 3.0) as (process, folder):
         until(lambda: process.poll() is not None)

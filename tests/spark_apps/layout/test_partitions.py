@@ -68,6 +68,7 @@ def test_given_a_typed_value_then_its_path_is_canonical(value, type_name, text):
     assert partition_path(["c"], [value], [type_name]) == f"c={text}"
 
 
+@pytest.mark.by_turn(4)
 @pytest.mark.parametrize("type_name", list(VALUES))
 @given(st.data())
 def test_given_any_value_then_the_path_gives_it_back(type_name, data):

@@ -64,6 +64,7 @@ def test_given_a_store_that_never_answers_when_looked_at_then_the_others_are_the
     }  # fmt: skip
 
 
+@pytest.mark.by_turn(8)
 def test_given_200_tables_when_looked_at_then_it_takes_seconds(tmp_path: Path) -> None:
     for number in range(200):
         Table(tmp_path, f"db.t{number}")

@@ -90,6 +90,7 @@ def _sorted(rows: Any) -> list[str]:
     return sorted(repr(tuple(row)) for row in rows)
 
 
+@pytest.mark.by_turn(8)
 @pytest.mark.spark
 def test_given_files_of_many_types_and_writers_then_blocks_hold_what_spark_reads(spark: Any, tmp_path: Path) -> None:
     root = tmp_path / "a %20 b"

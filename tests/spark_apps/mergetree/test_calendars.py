@@ -17,6 +17,7 @@ pytestmark = pytest.mark.spark
 MODE = "spark.sql.parquet.datetimeRebaseModeInWrite"
 
 
+@pytest.mark.by_turn(8)
 def test_given_a_session_that_writes_by_the_old_calendar_then_old_days_are_found_by_every_index(
     spark: Any, tmp_path: Path
 ) -> None:

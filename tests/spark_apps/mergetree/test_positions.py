@@ -159,7 +159,7 @@ def test_a_quick_compaction_finds_the_positions_of_what_it_folds(table: IndexedT
     assert rows_of(table) == before
 
 
-@pytest.mark.by_turn(1)
+@pytest.mark.by_turn(4)
 def test_keys_decide_where_the_file_under_a_delta_was_replaced_meanwhile(
     spark: Any, table: IndexedTable, by_positions: list[int]
 ) -> None:

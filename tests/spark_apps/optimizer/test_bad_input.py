@@ -265,7 +265,7 @@ def test_a_damaged_log_below_the_warehouse_is_no_reason_not_to_enable(
         spark_apps.disable(spark)
 
 
-@pytest.mark.by_turn(1)
+@pytest.mark.by_turn(4)
 def test_tables_that_change_between_planning_and_running(spark: SparkSession, tmp_path: Path) -> None:
     uri = tmp_path / "lake" / "trips"
     columns = "id int, s string"

@@ -115,7 +115,7 @@ JOINS: dict[str, list[str | None]] = {
 ALWAYS = list(JOINS)[:3] + [query for query in JOINS if "LEFT ANTI" in query or "FULL" in query or "<=>" in query]
 
 
-@pytest.mark.by_turn(1)
+@pytest.mark.by_turn(4)
 @pytest.mark.parametrize("query", ALWAYS)
 def test_each_join_that_drops_rows_without_a_key_reads_files_with_one(spark: SparkSession, query: str) -> None:
     check(spark, query, JOINS[query])
@@ -214,7 +214,7 @@ NULL_EXTENDED_ALWAYS = [
 ]
 
 
-@pytest.mark.by_turn(1)
+@pytest.mark.by_turn(4)
 @pytest.mark.parametrize("query", NULL_EXTENDED_ALWAYS)
 def test_keys_that_only_a_row_without_a_match_has_are_taken_too(spark: SparkSession, query: str) -> None:
     check(spark, query, NULL_EXTENDED[query])
@@ -234,7 +234,7 @@ def test_keys_of_rows_that_joins_and_groups_make_are_taken_where_these_rows_are(
         kept.unpersist()
 
 
-@pytest.mark.by_turn(4)
+@pytest.mark.by_turn(16)
 def test_keyed_tables_and_their_frames_keep_rows_of_a_key_without_a_match(spark: SparkSession, lake: Path) -> None:
     IndexedTable.load(spark, lake / "lake" / "trips").frame().createOrReplaceTempView("frame")
     for name in ("lake.trips", "frame"):
@@ -326,7 +326,7 @@ def test_what_fails_leaves_the_scan_as_its_own_filters_do(spark: SparkSession, m
     ]
 
 
-@pytest.mark.by_turn(4)
+@pytest.mark.by_turn(16)
 def test_keyed_tables_prune_by_keys_and_give_them_at_their_version(spark: SparkSession, lake: Path) -> None:
     check(spark, f"SELECT * FROM lake.trips t JOIN {V} ON t.k = v.x", ["3 of k"], folder="trips")
     check(spark, f"SELECT * FROM lake.trips t JOIN {V} ON t.id = v.x", ["3 of id"], folder="trips")

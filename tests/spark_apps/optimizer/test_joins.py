@@ -185,7 +185,7 @@ JOIN = "SELECT k, s.v, b.v FROM s JOIN b USING (k)"
 SUM = "SELECT k, count(*), sum(v) FROM s GROUP BY k"
 
 
-@pytest.mark.by_turn(1)
+@pytest.mark.by_turn(4)
 @since(4, 1, "a union that keeps the buckets of its parts")
 def test_files_that_came_are_shuffled_alone_and_rows_of_those_gone_are_left_out(
     spark: SparkSession, tmp_path: Path

@@ -1,7 +1,7 @@
 """The 22 queries of TPC-H in plain SQL, over Parquet sources, keyed tables with deltas, and JSON, with suited
 indexes: the answers are DuckDB's over the generator's files.
 
-By each commit some of the queries over one of the three; ``TURN=all`` runs all of them.
+By each eighth commit some of the queries over one of the three; ``TURN=all`` runs all of them.
 """
 
 from __future__ import annotations
@@ -23,7 +23,15 @@ from tests.turns import of_this_turn
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(600), pytest.mark.by_turn(8)]
+EACH = 8
+FORMS = ["parquet", "keyed", "json"]
+
+pytestmark = [
+    pytest.mark.spark,
+    pytest.mark.slow,
+    pytest.mark.timeout(600),
+    pytest.mark.by_turn(EACH, whole=True, first=3),
+]
 
 SCALE = 0.01
 SERVED = {3, 4, 5, 6, 7, 8, 10, 12, 14, 15, 20}
@@ -37,7 +45,7 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@pytest.fixture(scope="module", params=of_this_turn(["parquet", "keyed", "json"], 3))
+@pytest.fixture(scope="module", params=of_this_turn(FORMS, len(FORMS), each=EACH))
 def form(request: pytest.FixtureRequest, spark: SparkSession, files: Path) -> Iterator[str]:
     """All tables in one form, as views of their names, in a session that uses their indexes."""
     lake = files.parent / str(request.param)
@@ -94,7 +102,7 @@ def _keyed(spark: SparkSession, path: Path, name: str, rows: DataFrame) -> DataF
     return table.frame()
 
 
-@pytest.mark.parametrize("number", of_this_turn(list(QUERIES), 4))
+@pytest.mark.parametrize("number", of_this_turn(list(QUERIES), 4, each=EACH * len(FORMS)))
 def test_a_query_of_tpc_h_is_answered_as_duckdb_answers_it(
     spark: SparkSession, files: Path, form: str, number: int
 ) -> None:

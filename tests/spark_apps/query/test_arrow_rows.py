@@ -78,6 +78,7 @@ def shown(rows: dict[str, Row]) -> list[str]:
     return sorted(repr({name: row[name] for name in TYPES}) for row in rows.values())
 
 
+@pytest.mark.by_turn(2)
 @pytest.mark.parametrize("by_ordering", [False, True])
 def test_given_random_commits_over_a_base_then_the_rows_are_those_of_the_model(
     tmp_path: Path, by_ordering: bool

@@ -196,7 +196,7 @@ def test_given_an_index_then_spark_s_report_is_the_same(spark: Any, lake: Path, 
 
 
 @pytest.mark.spark
-@pytest.mark.by_turn(4)
+@pytest.mark.by_turn(16)
 @pytest.mark.parametrize(("table", "index"), PLANTED)
 def test_given_one_faulty_entry_then_spark_s_report_and_examples_are_the_same(
     spark: Any, tmp_path: Path, table: str, index: str

@@ -24,7 +24,7 @@ from spark_apps.mergetree.schema import parse_ddl
 from spark_apps.storage.errors import InvalidPredicate, UnsupportedSource
 from tests.spark.local import session_with
 
-pytestmark = [pytest.mark.spark, pytest.mark.by_turn(16)]
+pytestmark = [pytest.mark.spark, pytest.mark.by_turn(24)]
 
 Row = tuple[Any, ...]
 

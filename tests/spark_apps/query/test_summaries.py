@@ -79,6 +79,7 @@ def _summary(rng: random.Random, values: list[Any]) -> Summary:
     return Summary(**known)
 
 
+@pytest.mark.by_turn(4)
 def test_given_random_rows_and_predicates_then_rows_that_match_are_never_ruled_out_by_a_summary() -> None:
     ruled_out = 0
     for seed in range(3_000):

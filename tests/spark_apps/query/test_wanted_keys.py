@@ -95,6 +95,7 @@ TABLE = pa.table(
 )
 
 
+@pytest.mark.by_turn(4)
 @pytest.mark.parametrize("index", [True, False])
 @pytest.mark.parametrize("in_order", [True, False])
 def test_given_a_file_then_the_rows_of_keys_are_read_and_of_few_keys_few_pages(

@@ -61,6 +61,7 @@ def maintain(table: IndexedTable, indexes: tuple[str, ...] = GONE) -> None:
     assert "sec" not in table.indexes
 
 
+@pytest.mark.by_turn(4)
 def test_given_a_delta_table_without_the_column_then_indexes_over_it_are_not_used_and_harm_no_other(
     spark: Any, tmp_path: Path
 ) -> None:
@@ -89,7 +90,7 @@ def test_given_a_version_from_before_a_column_then_indexes_over_it_are_not_used(
         assert {table.explain(where).not_used[name].code for name in GONE} == {"column_gone"}
 
 
-@pytest.mark.by_turn(6)
+@pytest.mark.by_turn(12)
 def test_given_an_iceberg_column_renamed_and_back_then_indexes_over_it_come_back_with_a_refresh(
     spark: Any, tmp_path: Path
 ) -> None:

@@ -21,7 +21,7 @@ from spark_apps.timeline.model import FORMAT_VERSION, Commit, Field, PutTable, S
 from spark_apps.timeline.operations import CREATE
 from spark_apps.timeline.state import State
 
-pytestmark = pytest.mark.by_turn(8)
+pytestmark = pytest.mark.by_turn(16)
 
 DDL = "id int, a int, b int"
 # Fields before the fault, a fault in a field, no fields at all; and arrays, lone and in lines.

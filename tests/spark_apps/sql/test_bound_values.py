@@ -24,6 +24,7 @@ def desk(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Desk:
     return desk
 
 
+@pytest.mark.by_turn(3)
 @pytest.mark.parametrize("number", [0, 2, 3])
 def test_given_a_value_then_each_reader_finds_its_row_alone_and_by_the_index(desk: Desk, number: int) -> None:
     given: dict[str, Any] = {"where": "city = :city", "parameters": {"city": CITIES[number]}}
@@ -37,6 +38,7 @@ def test_given_a_value_then_each_reader_finds_its_row_alone_and_by_the_index(des
         table.read("id = 1", parameters={"town": "x"})
 
 
+@pytest.mark.by_turn(8)
 def test_given_values_then_statements_write_and_delete_what_they_are(spark: SparkSession, tmp_path: Path) -> None:
     desk = Desk(spark, tmp_path)
     values: dict[str, Any] = {f"c{number}": city for number, city in enumerate(CITIES)}

@@ -43,7 +43,7 @@ def filled(shape: Shape, table: str, new: bool = True) -> str:
     return f"CREATE TABLE {table} ({TABLE}) {shape.made}; INSERT INTO {table} VALUES {rows}{index}"
 
 
-@pytest.mark.by_turn(1)
+@pytest.mark.by_turn(4)
 @pytest.mark.parametrize(
     ("shape", "on", "source"),
     [
@@ -65,7 +65,7 @@ def test_given_a_row_that_on_does_not_match_whose_key_is_there_then_it_is_not_re
     assert {row["id"]: row["v"] for row in rows_of(desk, "lake.t")} == {row["id"]: row["v"] for row in ROWS}
 
 
-@pytest.mark.by_turn(8)
+@pytest.mark.by_turn(16)
 @pytest.mark.parametrize("shape", SHAPES, ids=lambda shape: shape.name)
 def test_given_random_merges_then_each_leaves_what_a_model_says_or_is_refused_and_leaves_all(
     spark: SparkSession, tmp_path: Path, shape: Shape
@@ -123,7 +123,7 @@ def keys_of_bucket(bucket: int, count: int, first: int) -> list[int]:
     return list(itertools.islice(keys, count))
 
 
-@pytest.mark.by_turn(1)
+@pytest.mark.by_turn(4)
 def test_given_a_merge_of_ten_keys_then_a_writer_of_their_bucket_stops_it_and_one_of_another_does_not(
     spark: SparkSession, tmp_path: Path, meanwhile: Any
 ) -> None:
@@ -143,7 +143,7 @@ def test_given_a_merge_of_ten_keys_then_a_writer_of_their_bucket_stops_it_and_on
     assert {row["id"] for row in rows_of(desk, "lake.t")} == {*(row["id"] for row in ROWS), of_this, of_other, *ten}
 
 
-@pytest.mark.by_turn(1)
+@pytest.mark.by_turn(8)
 def test_given_rows_without_a_match_that_no_clause_inserts_then_they_are_not_taken_for_matches_of_one_row(
     spark: SparkSession, tmp_path: Path
 ) -> None:

@@ -107,7 +107,7 @@ def test_a_merge_leaves_the_rows_that_another_engine_leaves(desk: Desk, clauses:
     assert desk.table("lake/trips").verify("by_city").ok
 
 
-@pytest.mark.by_turn(1)
+@pytest.mark.by_turn(4)
 def test_a_merge_with_stars_takes_all_columns_of_its_source(desk: Desk) -> None:
     [result] = desk(
         "MERGE INTO lake.trips t USING (VALUES ('b', 3L, 'ham', 1), ('d', 6L, 'muc', 2)) AS s(p, id, city, n) "
@@ -265,7 +265,7 @@ def test_a_source_and_a_table_of_sparks_are_refused_by_name(desk: Desk, tmp_path
     assert desk(f"SELECT max(id) FROM `{tmp_path}/raw`").rows == ((2,),)
 
 
-@pytest.mark.by_turn(1)
+@pytest.mark.by_turn(4)
 def test_rows_that_another_writer_changed_since_are_not_overwritten(
     desk: Desk, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -127,7 +127,7 @@ def test_given_a_damaged_checkpoint_of_a_delta_log_then_it_is_passed_over(
         assert len(list(delta_checkpoints._actions(store, 4))) == 5
 
 
-@pytest.mark.by_turn(1)
+@pytest.mark.by_turn(3)
 @pytest.mark.parametrize("ending", ["zstd", "lz4", "snappy"])
 def test_given_an_event_log_of_few_bytes_that_becomes_large_then_the_rest_is_left_out(
     ending: str, tmp_path: Path

@@ -5,6 +5,8 @@ from __future__ import annotations
 import subprocess
 import sys
 
+import pytest
+
 AT_ONCE = """
 import sys, threading
 import msgspec
@@ -32,6 +34,7 @@ for thread in threads:
 """
 
 
+@pytest.mark.by_turn(8)
 def test_given_threads_that_read_a_kind_for_the_first_time_at_once_then_the_process_lives() -> None:
     # Where the kinds were not looked through before, about one process in six ends by a segmentation fault.
     ended = [subprocess.run([sys.executable, "-c", AT_ONCE], check=False).returncode for _ in range(20)]

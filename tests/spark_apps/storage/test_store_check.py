@@ -39,6 +39,7 @@ def test_given_a_store_that_is_right_then_all_is_ok_and_nothing_is_left(
     assert table_of(reaches).splitlines()[-1].startswith("all 14 checks ok, ")
 
 
+@pytest.mark.by_turn(4)
 @pytest.mark.parametrize(
     ("fault", "what", "hint"),
     [
