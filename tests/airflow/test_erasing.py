@@ -13,6 +13,7 @@ from spark_apps import IncludedColumns, IndexedTable
 from spark_apps.storage.errors import SnapshotExpired
 from tests.airflow.lake import Lake
 from tests.airflow.tables import make
+from tests.spark_apps.small_tables import rows_of
 
 pytestmark = pytest.mark.heavy
 
@@ -53,7 +54,7 @@ def test_given_an_approval_when_a_person_is_erased_then_no_file_holds_them_and_n
     lake: Lake, spark: Any, trips: IndexedTable
 ) -> None:
     where, before = f"rider = '{RIDER}'", trips.version
-    others = sorted(map(tuple, trips.read(f"NOT {where}").collect()))
+    others = rows_of(trips, f"NOT {where}")
     assert trips.read(where).count() == 11 and holding(lake.warehouse / "lake" / "trips")
 
     run_id = lake.run_until_asked("erase_person", {"table": "lake.trips", "where": where})
@@ -64,7 +65,7 @@ def test_given_an_approval_when_a_person_is_erased_then_no_file_holds_them_and_n
 
     assert holding(lake.warehouse / "lake" / "trips") == []
     after = IndexedTable.load(spark, trips.uri)
-    assert sorted(map(tuple, after.read().collect())) == others
+    assert rows_of(after) == others
     assert after.read(where).count() == 0 and not after.locate(where)
     for name in after.indexes:
         assert after.verify(name).ok, name

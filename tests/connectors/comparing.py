@@ -9,6 +9,7 @@ import pytest
 
 import spark_apps
 from spark_apps.optimizer.rewriting import Rewriter
+from tests.spark_apps.small_tables import in_order
 
 
 def compared(spark: Any, query: Any, *sources: str) -> list[tuple[int, int] | None]:
@@ -18,11 +19,11 @@ def compared(spark: Any, query: Any, *sources: str) -> list[tuple[int, int] | No
     """
     frame = (lambda: spark.sql(query)) if isinstance(query, str) else query
     spark_apps.disable(spark)
-    expected = sorted(map(tuple, frame().collect()), key=repr)
+    expected = in_order(frame().collect())
     spark_apps.enable(spark, sources=sources)
     try:
         scans = spark_apps.explain(frame()).scans
-        assert sorted(map(tuple, frame().collect()), key=repr) == expected
+        assert in_order(frame().collect()) == expected
     finally:
         spark_apps.disable(spark)
     print([(scan.scanned, scan.reason, scan.keys) for scan in scans])  # noqa: T201 - shown where a test fails

@@ -13,6 +13,7 @@ import pytest
 import spark_apps
 from spark_apps import IndexedTable
 from tests.connectors.comparing import watched
+from tests.spark_apps.small_tables import in_order
 
 pytestmark = pytest.mark.usefixtures("delta")
 
@@ -80,7 +81,7 @@ def test_given_an_index_then_commands_do_what_they_do_without(spark, twins, monk
                 spark_apps.enable(spark, sources=[path])
             spark.sql(statement.format(t=f"delta.`{path}`", source=f"delta.`{keys}`"))
         spark_apps.disable(spark)
-        rows = [sorted(map(tuple, spark.read.format("delta").load(path).collect())) for path in (indexed, plain)]
+        rows = [in_order(spark.read.format("delta").load(path).collect()) for path in (indexed, plain)]
         assert rows[0] == rows[1], statement
         assert metrics(indexed) == metrics(plain), statement
         assert not any(decision.failed for decision in seen), (statement, seen)

@@ -17,6 +17,7 @@ from spark_apps import IndexedTable
 from tests.connectors import iceberg_tables
 from tests.connectors.comparing import watched
 from tests.connectors.iceberg_tables import MERGE_ON_READ, make
+from tests.spark_apps.small_tables import in_order
 
 pytestmark = pytest.mark.usefixtures("iceberg")
 FILES, ROWS = 8, 800
@@ -71,7 +72,7 @@ def test_given_an_index_then_a_command_does_what_it_does_without(spark, twins, s
                 spark_apps.enable(spark, sources=[log])
             spark.sql(statement.format(t=name))
         spark_apps.disable(spark)
-        indexed, plain = (sorted(map(tuple, spark.table(name).collect())) for name in names)
+        indexed, plain = (in_order(spark.table(name).collect()) for name in names)
         assert indexed == plain
         counts = [summary(spark, name) for name in names]
         assert counts[0] == counts[1]

@@ -30,6 +30,7 @@ from spark_apps.timeline.log import Timeline
 from spark_apps.timeline.model import DATA_TREE
 from spark_apps.timeline.transactions import abort, find_receipt, live_attempts_of
 from tests.simulation.driver import CALLS, WORK, Calls, prepare
+from tests.spark_apps.small_tables import rows_of
 
 pytestmark = [pytest.mark.spark, pytest.mark.heavy, pytest.mark.timeout(1200)]
 
@@ -54,7 +55,7 @@ class Seen:
 
 
 def look(table: IndexedTable) -> Seen:
-    rows = tuple(sorted(tuple(row) for row in table.read().collect()))
+    rows = tuple(rows_of(table))
     buckets = {path: info.buckets for path, info in table.partitions.items()}
     indexes = {name: (info.state, info.lagging) for name, info in table.indexes.items()}
     groups = table.snapshot.groups(DATA_TREE).values()

@@ -21,6 +21,7 @@ from spark_apps.engine.pyspark_names import spark_errors
 from spark_apps.storage.errors import ObjectNotFound, StageMismatch, StorageError
 from spark_apps.storage.parquet.files import footer_bytes
 from spark_apps.timeline.model import DATA_TREE, AddFile
+from tests.spark_apps.small_tables import rows_of
 
 pytestmark = [pytest.mark.spark, pytest.mark.by_turn(16)]
 
@@ -69,10 +70,6 @@ class Hooked(Upsert):
         assert work is not None
         self.staged(attempt, work)
         return work
-
-
-def rows_of(table: IndexedTable) -> list[tuple[Any, ...]]:
-    return sorted(tuple(row) for row in table.read().collect())
 
 
 def batch(spark: Any, first: int, last: int, city: str) -> DataFrame:
@@ -155,7 +152,7 @@ def test_given_a_bit_turned_over_before_the_commit_then_readers_find_it_and_inde
                 again = IndexedTable.load(spark, table.uri)
                 for where, expected in asked.items() if of_rows or number < 4 else ():
                     try:
-                        rows = sorted(tuple(row) for row in again.read(where).collect())
+                        rows = rows_of(again, where)
                     except spark_errors() as error:
                         assert of_rows and path.name in str(error)
                         continue

@@ -13,7 +13,7 @@ from spark_apps import IndexedTable
 from spark_apps.storage import errors
 from spark_apps.timeline.model import DATA_TREE
 from tests.spark_apps.frames import frame as frame_of
-from tests.spark_apps.small_tables import DDL, Make, maker
+from tests.spark_apps.small_tables import DDL, Make, maker, rows_of
 
 pytestmark = [pytest.mark.spark, pytest.mark.by_turn(6)]
 
@@ -199,5 +199,5 @@ def test_given_reserved_names_then_no_new_column_has_one_and_tables_of_before_ar
     old.upsert(spark.sql("SELECT cast(id AS int) id, 1 `__number`, 'a' `__lakeindex_action` FROM range(3)"))
     old.upsert(spark.sql("SELECT 1 id, 1 `__number`, 'b' `__lakeindex_action`"))
     expected = [(0, 1, "a"), (1, 1, "b"), (2, 1, "a")]
-    assert sorted(map(tuple, IndexedTable.load(spark, old.uri).read().collect())) == expected
+    assert rows_of(IndexedTable.load(spark, old.uri)) == expected
     assert old.published.behind == 0, old.published

@@ -13,6 +13,7 @@ from airflow_provider_index.testing import TemporaryLake, temporary_lake
 from spark_apps import IndexedTable
 from tests.documents import DOCS, blocks
 from tests.spark.local import JVM
+from tests.spark_apps.small_tables import rows_of
 
 pytestmark = [pytest.mark.airflow, pytest.mark.heavy, pytest.mark.timeout(900)]
 
@@ -64,7 +65,7 @@ def test_given_a_load_that_should_not_have_been_then_rows_and_indexes_are_those_
     lake: Any, orders: IndexedTable
 ) -> None:
     before = orders.version
-    rows = sorted(map(tuple, orders.read().collect()))
+    rows = rows_of(orders)
     orders.upsert(lake.spark.sql("SELECT id, 'lima' AS city FROM range(5, 20)"))
     orders.create_index("wrong", "secondary", ["city"])
 
@@ -72,5 +73,5 @@ def test_given_a_load_that_should_not_have_been_then_rows_and_indexes_are_those_
 
     assert set(report.tasks.values()) == {"success"}, report.log
     now = IndexedTable.load(lake.spark, orders.uri)
-    assert sorted(map(tuple, now.read().collect())) == rows
+    assert rows_of(now) == rows
     assert list(now.indexes) == ["by_city"] and now.verify("by_city").ok

@@ -25,6 +25,7 @@ from spark_apps.storage.store import Store
 from spark_apps.timeline.files import DataFile
 from spark_apps.workload.query_log import QUERY_LOG
 from tests.compatibility.lake import unpack
+from tests.spark_apps.small_tables import rows_of
 
 pytestmark = pytest.mark.by_turn(8)
 
@@ -104,7 +105,7 @@ def test_given_a_person_in_every_place_when_erased_by_the_steps_of_the_list_then
     spark: SparkSession, tmp_path: Path
 ) -> None:
     table = ridden(spark, tmp_path / "t")
-    before, others = held_in(tmp_path / "t"), sorted(map(tuple, table.read(f"NOT {WHERE}").collect()))
+    before, others = held_in(tmp_path / "t"), rows_of(table, f"NOT {WHERE}")
     assert before.keys() == {"rows", "index files", "published log", "query log"}
     report = table.verify_erasure(WHERE, values=[NOTE])
     assert not report.ok and report.found == before and "published log" in str(report)
@@ -121,7 +122,7 @@ def test_given_a_person_in_every_place_when_erased_by_the_steps_of_the_list_then
     report = open_table(tmp_path / "t").verify_erasure(WHERE, values=[NOTE])
     assert report.ok and not report.findings and sum(report.files.values()) > 20, report
     assert cleaned.metrics["query_log_files_deleted"] == 1
-    assert sorted(map(tuple, table.read().collect())) == others
+    assert rows_of(table) == others
     for name in table.indexes:
         assert table.verify(name).ok, name
     # What asked before has written its lines anew, without those that were erased.

@@ -14,6 +14,7 @@ from spark_apps.actions.bucket_rules import check_agrees
 from spark_apps.layout import hash_functions
 from spark_apps.storage import errors
 from spark_apps.timeline.model import DATA_TREE
+from tests.spark_apps.small_tables import rows_of
 
 pytestmark = [pytest.mark.spark, pytest.mark.by_turn(16)]
 
@@ -42,7 +43,7 @@ def made(spark: Any, folder: Path, function: str) -> IndexedTable:
 @pytest.mark.by_turn(8)
 def test_rows_are_placed_found_and_rescaled_by_it(spark: Any, tmp_path: Path, function: str) -> None:
     table = made(spark, tmp_path / "t", function)
-    everything = sorted(map(tuple, table.read().collect()))
+    everything = rows_of(table)
     assert len(everything) == 60
 
     def bucket(key: str, count: int) -> int:
@@ -58,7 +59,7 @@ def test_rows_are_placed_found_and_rescaled_by_it(spark: Any, tmp_path: Path, fu
         assert table.verify("by_n").ok
         if count == 4:
             table.rescale(buckets=3)
-    assert sorted(map(tuple, table.read().collect())) == everything
+    assert rows_of(table) == everything
     assert IndexedTable.load(spark, table.uri).definition.hash_function == function
 
 
@@ -66,15 +67,15 @@ def test_where_its_code_is_missing_rows_are_still_read_and_nothing_is_written(
     spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     table = made(spark, tmp_path / "t", "by_length")
-    everything = sorted(map(tuple, table.read().collect()))
+    everything = rows_of(table)
     monkeypatch.setattr(hash_functions.FUNCTIONS, "_loaded", {})
 
-    assert sorted(map(tuple, table.read().collect())) == everything
+    assert rows_of(table) == everything
     assert [tuple(row) for row in table.read("id = 'kk9'").collect()] == [("kk9", 4)]
     assert len(table.read("n = 9").collect()) == 10
     with pytest.raises(errors.InvalidRule, match=r"no hash function named 'by_length'.*Nothing was changed"):
         table.upsert(spark.sql("select 'k' id, 1 n"))
-    assert sorted(map(tuple, IndexedTable.load(spark, table.uri).read().collect())) == everything
+    assert rows_of(IndexedTable.load(spark, table.uri)) == everything
 
 
 def test_a_function_that_is_not_stable_makes_no_table(spark: Any, tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ from spark_apps.programs.write_table import write_table
 from spark_apps.storage import errors
 from spark_apps.timeline.model import DATA_TREE
 from spark_apps.timeline.transactions import begin
-from tests.spark_apps.small_tables import Prepared
+from tests.spark_apps.small_tables import Prepared, rows_of
 
 pytestmark = [pytest.mark.spark, pytest.mark.by_turn(8)]
 
@@ -35,10 +35,6 @@ def build(spark: Any, folder: Path) -> None:
 @pytest.fixture
 def table(prepared: Prepared) -> IndexedTable:
     return prepared(build)
-
-
-def rows(table: IndexedTable) -> list[tuple[Any, ...]]:
-    return sorted(tuple(row) for row in table.read().collect())
 
 
 def counts(table: IndexedTable) -> dict[str, int | None]:
@@ -58,11 +54,11 @@ def test_a_plan_lists_what_changes_with_counts_files_and_bytes_and_changes_nothi
 
 def test_only_partitions_whose_count_changes_are_written_anew_and_rows_stay(spark: Any, table: IndexedTable) -> None:
     table.delete("id < 9")
-    before, files = rows(table), {file.path for file in table._state.files(DATA_TREE)}
+    before, files = rows_of(table), {file.path for file in table._state.files(DATA_TREE)}
 
     receipt = table.rescale(bucket_expressions=f"{BUSY},5;dt=2024,2")
 
-    assert rows(table) == before
+    assert rows_of(table) == before
     assert counts(table) == {"dt=2024-11-10": 2, "dt=2024-11-11": 5, "dt=2024-11-12": 2}
     kept = {file.path for file in table._state.files(DATA_TREE) if file.partition != "dt=2024-11-11"}
     assert kept <= files
@@ -126,7 +122,7 @@ def test_a_rollback_gives_partitions_the_counts_from_before_and_keeps_rows_writt
     named = table.bucket_rules()[0].instant
     table.rescale(add="-11-12,7")
     table.upsert(spark.sql("select id, '2025-11-11' dt, 'y' v from range(200, 220)"))
-    before = rows(table)
+    before = rows_of(table)
     assert counts(table) == {**dict(zip(DAYS, (3, 5, 7), strict=True)), "dt=2025-11-11": 5}
 
     plan = table.rollback_rescale(named, plan_only=True)
@@ -141,7 +137,7 @@ def test_a_rollback_gives_partitions_the_counts_from_before_and_keeps_rows_writt
         table.rollback_rescale(named)
     table.rollback_rescale()
     assert counts(table) == {**dict(zip(DAYS, (3, 2, 3), strict=True)), "dt=2025-11-11": 3}
-    assert rows(table) == before
+    assert rows_of(table) == before
     assert [rules.default for rules in table.bucket_rules()] == [3, 2]
     table.rollback_rescale()
     with pytest.raises(errors.InvalidRule, match="made with"):
@@ -149,7 +145,7 @@ def test_a_rollback_gives_partitions_the_counts_from_before_and_keeps_rows_writt
 
 
 def test_versions_of_their_time_keep_their_counts_and_rules(spark: Any, table: IndexedTable) -> None:
-    before = rows(table)
+    before = rows_of(table)
     versions = {}
     for count in (3, 4, 5, 6, 7, 8):
         versions[table.rescale(buckets=count, partitions=[DAYS[0]]).version] = count
@@ -158,7 +154,7 @@ def test_versions_of_their_time_keep_their_counts_and_rules(spark: Any, table: I
         then = IndexedTable.load(spark, table.uri, version=version)
         assert (counts(then)[DAYS[0]], then.bucket_rules()[0].default) == (count, count)
     old = IndexedTable.load(spark, table.uri, version=min(versions))
-    assert rows(old) == before
+    assert rows_of(old) == before
     assert [row.v for row in old.read(where="id = 3 and dt = '2024-11-10'").collect()] == ["x"]
 
 
@@ -202,7 +198,7 @@ def test_inside_a_given_window_other_writers_are_refused_and_it_stays_open(spark
     table.close_window(window.epoch)
 
     assert other.upsert(busy).version is not None
-    assert (1, "2024-11-11", "y") in rows(other)
+    assert (1, "2024-11-11", "y") in rows_of(other)
 
 
 def test_windows_that_do_not_fit_are_refused(spark: Any, table: IndexedTable) -> None:

@@ -14,7 +14,7 @@ from spark_apps.mergetree import spark_versions
 from spark_apps.storage import errors
 from tests.spark.releases import since
 from tests.spark_apps.frames import frame
-from tests.spark_apps.small_tables import Prepared
+from tests.spark_apps.small_tables import Prepared, rows_of
 
 pytestmark = [pytest.mark.spark, pytest.mark.by_turn(24)]
 
@@ -37,23 +37,19 @@ def row(n: int, city: str | None = None) -> tuple[Any, ...]:
     return (n, "ab"[n % 2], city or f"c{n % 3}", n, n / 2, decimal.Decimal(n), f"note {n}")
 
 
-def read(table: IndexedTable, where: str | None = None) -> list[tuple[Any, ...]]:
-    return sorted(map(tuple, table.read(where).collect()))
-
-
 def test_a_column_that_is_added_is_null_before_and_holds_what_is_written_after(spark: Any, table: IndexedTable) -> None:
     table.add_columns("fare double, `odd name` string")
     wide = f"{DDL}, fare double, `odd name` string"
     table.upsert(frame(spark, [(*row(1), 1.5, "x"), (*row(9), None, "y")], wide))
 
     assert table.schema.names[-2:] == ["fare", "odd name"]
-    assert read(table, "id IN (1, 2, 9)") == [
+    assert rows_of(table, "id IN (1, 2, 9)") == [
         (*row(1), 1.5, "x"), (*row(2), None, None), (*row(9), None, "y"),
     ]  # fmt: skip
     table.compact()
-    assert read(table, "fare = 1.5") == [(*row(1), 1.5, "x")]
+    assert rows_of(table, "fare = 1.5") == [(*row(1), 1.5, "x")]
     old = IndexedTable.load(spark, table.uri, version=3)
-    assert read(old) == [row(n) for n in range(8)]
+    assert rows_of(old) == [row(n) for n in range(8)]
 
 
 def test_a_renamed_column_is_found_by_its_index_in_old_and_new_files(spark: Any, table: IndexedTable) -> None:
@@ -63,10 +59,10 @@ def test_a_renamed_column_is_found_by_its_index_in_old_and_new_files(spark: Any,
     table.upsert(frame(spark, [row(0, "new"), row(3, "c1"), (20, "a", "new", 1, 0.0, None, "moved in")], renamed))
 
     for state in ("merged", "compacted"):
-        assert [r[0] for r in read(table, "town = 'new'")] == [0, 20], state
+        assert [r[0] for r in rows_of(table, "town = 'new'")] == [0, 20], state
         assert "city" in str(table.explain("town = 'c1'").index_used), state
-        assert [r[0] for r in read(table, "town = 'c1'")] == [1, 3, 4, 7], state
-        assert [r[0] for r in read(table, "ride = 3")] == [3], state
+        assert [r[0] for r in rows_of(table, "town = 'c1'")] == [1, 3, 4, 7], state
+        assert [r[0] for r in rows_of(table, "ride = 3")] == [3], state
         assert table.verify("city").ok and table.verify("key").ok, state
         table.compact()
         table.compact("city", mode="full")
@@ -74,8 +70,8 @@ def test_a_renamed_column_is_found_by_its_index_in_old_and_new_files(spark: Any,
     table.refresh_index("city", mode="full")
     assert table.verify("city").ok
     table.upsert(frame(spark, [(20, "b", "new", 2, 0.0, None, "moved on")], renamed))
-    assert [r[1] for r in read(table, "ride = 20")] == ["b"]
-    assert [r[0] for r in read(IndexedTable.load(spark, table.uri, version=3), "city = 'c1'")] == [1, 4, 7]
+    assert [r[1] for r in rows_of(table, "ride = 20")] == ["b"]
+    assert [r[0] for r in rows_of(IndexedTable.load(spark, table.uri, version=3), "city = 'c1'")] == [1, 4, 7]
 
 
 def test_a_dropped_name_can_be_used_again_and_does_not_bring_the_old_values_back(
@@ -85,10 +81,10 @@ def test_a_dropped_name_can_be_used_again_and_does_not_bring_the_old_values_back
     table.add_columns("note string")
     table.upsert(frame(spark, [(*row(5)[:-1], "again")], DDL))
 
-    assert [r[-1] for r in read(table)] == [None] * 5 + ["again"] + [None] * 2
-    assert [r[-1] for r in read(IndexedTable.load(spark, table.uri, version=3))] == [f"note {n}" for n in range(8)]
+    assert [r[-1] for r in rows_of(table)] == [None] * 5 + ["again"] + [None] * 2
+    assert [r[-1] for r in rows_of(IndexedTable.load(spark, table.uri, version=3))] == [f"note {n}" for n in range(8)]
     table.restore(3)
-    assert [r[-1] for r in read(table)] == [None] * 8  # rows come back, columns do not
+    assert [r[-1] for r in rows_of(table)] == [None] * 8  # rows come back, columns do not
 
 
 @since(4, 0, "reading a column of Parquet as a type of more bytes")
@@ -100,10 +96,10 @@ def test_a_widened_column_holds_old_and_larger_values(spark: Any, table: Indexed
     table.upsert(frame(spark, [large], wide))
 
     expected = [row(0), large, *(row(n) for n in range(2, 8))]
-    assert read(table) == expected
-    assert read(table, "n > 5") == [large, row(6), row(7)]
+    assert rows_of(table) == expected
+    assert rows_of(table, "n > 5") == [large, row(6), row(7)]
     table.compact()
-    assert read(table) == expected
+    assert rows_of(table) == expected
 
 
 def test_given_a_spark_that_could_not_read_the_files_then_a_column_is_not_widened(
@@ -116,7 +112,7 @@ def test_given_a_spark_that_could_not_read_the_files_then_a_column_is_not_widene
             table.widen_column(name, kind)
     assert table.version == before
     assert table.widen_column("d", "decimal(9,2)").version == before + 1
-    assert read(table) == [row(n) for n in range(8)]
+    assert rows_of(table) == [row(n) for n in range(8)]
 
 
 REFUSED: list[tuple[Callable[[IndexedTable], Any], type[errors.LakeIndexError], str]] = [

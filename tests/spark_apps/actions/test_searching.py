@@ -17,6 +17,7 @@ from spark_apps.actions.upsert_plan import plan_upsert
 from spark_apps.actions.write import Upsert
 from spark_apps.storage.errors import StorageError
 from tests.spark_apps.frames import frame
+from tests.spark_apps.small_tables import in_order
 
 pytestmark = [pytest.mark.spark, pytest.mark.by_turn(16)]
 
@@ -56,7 +57,7 @@ class Looking(Upsert):
             assert plan.searches(sum(file.rows for file in staged), names) == local
             rows = rows_of_staged(snapshot, tree, plan, staged, touched, names)
             assert rows.columns == names
-            self.located.append([rows.schema, sorted(map(tuple, rows.collect()), key=repr)])
+            self.located.append([rows.schema, in_order(rows.collect())])
         return None
 
 

@@ -20,7 +20,7 @@ from spark_apps.programs.write_table import write_table
 from spark_apps.storage import errors
 from tests.spark_apps.frames import frame
 from tests.spark_apps.racing import go, racing
-from tests.spark_apps.small_tables import Prepared
+from tests.spark_apps.small_tables import Prepared, rows_of
 
 pytestmark = [pytest.mark.spark, pytest.mark.by_turn(24)]
 
@@ -52,7 +52,7 @@ def again(table: IndexedTable) -> IndexedTable:
 
 
 def rows(table: IndexedTable) -> list[Row]:
-    return sorted(tuple(row) for row in again(table).read().collect())
+    return rows_of(again(table))
 
 
 @pytest.mark.by_turn(4)

@@ -16,7 +16,7 @@ from spark_apps import IndexedTable
 from spark_apps.mergetree.write_on_driver import can_stage_on_driver
 from spark_apps.timeline.model import REPLACED, AddFile
 from tests.spark_apps.frames import frame
-from tests.spark_apps.small_tables import within
+from tests.spark_apps.small_tables import in_order, rows_of, within
 
 pytestmark = [pytest.mark.spark]
 
@@ -152,11 +152,11 @@ def test_given_rows_that_stay_move_come_and_go_then_both_ways_leave_the_same_tab
                         (file.extra or {}).get(REPLACED)) for file in upserted(one)),
             ))  # fmt: skip
         assert all(one.verify(name).ok for name in one.indexes)
-        found[way] = written, sorted(map(tuple, one.read().collect()), key=repr), one.read("city = 'd1'").count()
+        found[way] = written, rows_of(one), one.read("city = 'd1'").count()
     assert found["here"] == found["spark"]
     assert "amount" in one.indexes or any(file[-1] for file in found["here"][0][0][1])  # replaced rows are counted
     last = {row[0]: row for batch in batches for row in batch}
-    assert found["here"][1] == sorted((row[:5] for row in last.values() if not row[5]), key=repr)
+    assert found["here"][1] == in_order(row[:5] for row in last.values() if not row[5])
 
 
 YEARS = [-200_000, -60_000, -5_000, -4_711, 0, 1, 1600, 2024, 9_999, 10_000, 250_000]

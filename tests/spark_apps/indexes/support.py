@@ -14,6 +14,7 @@ from spark_apps.layout.partitions import partition_path
 from spark_apps.mergetree.read import scan
 from spark_apps.timeline.files import DataFile
 from tests.spark_apps import frames
+from tests.spark_apps.small_tables import in_order
 
 DDL = "id bigint, p string, city string, n int"
 Row = tuple[int, str | None, str | None, int | None]
@@ -35,7 +36,7 @@ class Model:
         }
 
     def where(self, matches: Callable[[Row], bool]) -> list[Row]:
-        return sorted(filter(matches, self.rows.values()), key=repr)
+        return in_order(filter(matches, self.rows.values()))
 
 
 def draw(rng: random.Random, ids: range, count: int) -> list[Row]:
@@ -48,10 +49,6 @@ def draw(rng: random.Random, ids: range, count: int) -> list[Row]:
 
 def frame(spark: Any, rows: list[Any], ddl: str = DDL) -> Any:
     return frames.frame(spark, rows, ddl)
-
-
-def read(table: IndexedTable, where: str | None = None) -> list[Row]:
-    return sorted((tuple(row) for row in table.read(where).collect()), key=repr)
 
 
 def entries(table: IndexedTable, name: str) -> list[tuple[Any, ...]]:

@@ -17,7 +17,7 @@ from spark_apps.indexes.lineage import entry_files
 from spark_apps.storage import errors
 from tests.spark_apps.frames import frame
 from tests.spark_apps.indexes.support import index_files, local
-from tests.spark_apps.small_tables import Prepared
+from tests.spark_apps.small_tables import Prepared, in_order, rows_of
 
 pytestmark = [pytest.mark.spark, pytest.mark.by_turn(12)]
 
@@ -36,12 +36,8 @@ def _table(spark: Any, path: Path, rows: list[Row]) -> IndexedTable:
     return table
 
 
-def _read(table: IndexedTable, where: str | None = None) -> list[Row]:
-    return sorted((tuple(row) for row in table.read(where).collect()), key=repr)
-
-
 def _where(rows: list[Row], *cities: str) -> list[Row]:
-    return sorted((row for row in rows if row[3] in cities), key=repr)
+    return in_order(row for row in rows if row[3] in cities)
 
 
 def build(spark: Any, folder: Path) -> None:
@@ -85,7 +81,7 @@ def test_given_writes_then_the_index_lags_and_answers_stay_right_until_and_after
     asked = "city IN ('c1-0', 'new')"
 
     def check() -> Any:
-        assert _read(table, asked) == _where(list(rows.values()), "c1-0", "new")
+        assert rows_of(table, asked) == _where(list(rows.values()), "c1-0", "new")
         return table.explain(asked)
 
     assert check().files_read == 1
@@ -142,7 +138,7 @@ def test_given_a_rebuild_that_fails_on_its_way_then_the_stale_index_stays_as_it_
         later = IndexedTable.load(spark, table.uri)
         assert index_files(later, "i") == before
         assert later.version >= version and later.indexes["i"].lagging == table.indexes["i"].lagging
-        assert _read(later, "city = 'late'") == _where(_rows(range(80, 90), "late"), "late")
+        assert rows_of(later, "city = 'late'") == _where(_rows(range(80, 90), "late"), "late")
 
 
 @pytest.mark.parametrize("partition_by", [("p", "q"), ("p",), ()], ids=str)
@@ -161,12 +157,12 @@ def test_given_damage_then_a_rebuild_of_some_partitions_replaces_just_their_entr
     assert len(swapped) == 1 and (not partition_by or next(iter(swapped)).startswith("p=b%2Fc"))
     report = verify(table.snapshot, "i")
     assert report.ok and report.rows == 80 and report.stale == 0
-    assert _read(table, "city = 'c1-0'") == _where(_rows(range(80)), "c1-0")
+    assert rows_of(table, "city = 'c1-0'") == _where(_rows(range(80)), "c1-0")
 
     broken = after[next(iter(swapped))]
     local(table, broken).write_bytes(b"")
     assert verify(table.snapshot, "i").differences[0].fault == "unreadable"
-    assert _read(table, "city = 'c1-0'") == _where(_rows(range(80)), "c1-0")
+    assert rows_of(table, "city = 'c1-0'") == _where(_rows(range(80)), "c1-0")
     assert table.explain("city = 'c1-0'").not_used["i"].code == "unreadable"
     if partition_by:
         assert table.explain("city = 'c0-0' AND p = 'a'").index_used == "i"  # that partition is none of its affair

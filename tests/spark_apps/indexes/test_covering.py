@@ -16,6 +16,7 @@ from spark_apps.indexes.handler import IndexContext
 from spark_apps.timeline.files import DataFile
 from tests.spark_apps.frames import frame
 from tests.spark_apps.indexes.support import index_files, local
+from tests.spark_apps.small_tables import in_order, rows_of
 
 pytestmark = [pytest.mark.spark, pytest.mark.by_turn(12)]
 
@@ -24,10 +25,6 @@ DDL = "id bigint, p string, city string, n int, note string"
 
 def _rows(ids: range, note: str = "x") -> list[tuple[Any, ...]]:
     return [(i, "ab"[i % 2], f"c{i % 7}", i % 5 if i % 5 else None, f"{note}{i}" * 40) for i in ids]
-
-
-def _read(table: IndexedTable, where: str | None = None, columns: list[str] | None = None) -> list[tuple[Any, ...]]:
-    return sorted((tuple(row) for row in table.read(where, columns).collect()), key=repr)
 
 
 def _kinds(spark: Any, path: Path, **more: Any) -> IndexedTable:
@@ -45,10 +42,10 @@ def test_given_writes_since_then_rows_of_the_index_give_way_to_them(spark: Any, 
     where = "city IN ('c1', 'c3')"
 
     def check() -> Any:
-        wanted = sorted(((r[2], r[3]) for r in expected.values() if r[2] in ("c1", "c3")), key=repr)
-        assert _read(table, where, ["city", "n"]) == wanted
-        whole = sorted((r for r in expected.values() if r[2] in ("c1", "c3")), key=repr)
-        assert _read(table, where) == whole
+        wanted = in_order((r[2], r[3]) for r in expected.values() if r[2] in ("c1", "c3"))
+        assert rows_of(table, where, ["city", "n"]) == wanted
+        whole = in_order(r for r in expected.values() if r[2] in ("c1", "c3"))
+        assert rows_of(table, where) == whole
         return table.explain(where, ["city", "n"])
 
     explanation = check()
@@ -80,7 +77,7 @@ def test_given_any_damage_of_the_index_then_the_rows_are_scanned_and_verify_repa
 ) -> None:
     table = _kinds(spark, tmp_path / "t")
     where, columns = "city = 'c1'", ["id", "city", "n"]
-    expected = sorted(((r[0], r[2], r[3]) for r in _rows(range(200)) if r[2] == "c1"), key=repr)
+    expected = in_order((r[0], r[2], r[3]) for r in _rows(range(200)) if r[2] == "c1")
     [used] = table.explain(where, columns).indexes
     assert (used.name, used.files) == ("cov", 1)
     for file in index_files(table, "cov"):
@@ -89,7 +86,7 @@ def test_given_any_damage_of_the_index_then_the_rows_are_scanned_and_verify_repa
             if file.group == "coverage":
                 continue
             local(table, file).unlink() if garbled is None else local(table, file).write_bytes(garbled)
-            assert _read(table, where, columns) == expected
+            assert rows_of(table, where, columns) == expected
         local(table, file).write_bytes(whole)
     assert table.verify("cov").ok
     spoiled = next(file for file in index_files(table, "cov") if file.rows)
@@ -97,7 +94,7 @@ def test_given_any_damage_of_the_index_then_the_rows_are_scanned_and_verify_repa
     assert not table.verify("cov").ok
     version = table.version
     assert table.verify("cov", repair=True).repaired == version + 1 == table.version
-    assert table.verify("cov").ok and _read(table, where, columns) == expected
+    assert table.verify("cov").ok and rows_of(table, where, columns) == expected
     assert table.verify("cov", repair=True).repaired is None and table.version == version + 1
 
 
@@ -141,4 +138,4 @@ def test_given_rows_that_win_by_an_ordering_column_then_file_groups_with_deltas_
     late = [(1, "late", 5, ""), (4, "newer", 20, "")]
     table.upsert(frame(spark, late, "id bigint, city string, ts int, note string"))
     assert table.explain("city = 'c1'", ["id", "city"]).not_used["cov"].code == "merged_rows"
-    assert {row[0] for row in _read(table, "city = 'c1'", ["id"])} == set(range(1, 90, 3)) - {4}
+    assert {row[0] for row in rows_of(table, "city = 'c1'", ["id"])} == set(range(1, 90, 3)) - {4}

@@ -10,7 +10,7 @@ import pytest
 from spark_apps import IncludedColumns, IndexedTable
 from spark_apps.storage import errors
 from tests.spark_apps.frames import frame
-from tests.spark_apps.indexes.support import read
+from tests.spark_apps.small_tables import rows_of
 
 pytestmark = pytest.mark.spark
 
@@ -61,7 +61,7 @@ def test_given_columns_of_another_time_then_a_restore_brings_the_rows_and_leaves
     assert table.verify("cov").ok
     table.refresh_index("cov")
     assert table.explain("city = 'c1'", ["city"]).index_used == "cov"
-    assert len(read(table, "city = 'c1'")) == 20 and table.verify("cov").ok
+    assert len(rows_of(table, "city = 'c1'")) == 20 and table.verify("cov").ok
 
 
 def test_given_a_list_of_names_then_these_are_included_and_a_string_is_refused(table: IndexedTable) -> None:

@@ -17,6 +17,7 @@ from spark_apps.query.arrow_verify import verify_entries
 from spark_apps.storage import errors
 from tests.spark.local import session_with
 from tests.spark_apps.frames import frame
+from tests.spark_apps.small_tables import in_order, rows_of
 from tests.turns import of_this_turn
 
 pytestmark = [pytest.mark.spark, pytest.mark.by_turn(16)]
@@ -36,7 +37,7 @@ PREDICATES = (
 )  # fmt: skip
 
 
-def rows_of(ids: range, city: int | None = None) -> list[tuple[Any, ...]]:
+def made(ids: range, city: int | None = None) -> list[tuple[Any, ...]]:
     floats = (-0.0, 1.5, float("nan"), None)
     return [
         (i, CITIES[(i if city is None else city) % 7], None if i % 13 == 0 else NOON + dt.timedelta(days=i % 10),
@@ -49,7 +50,7 @@ def agree(table: IndexedTable, asked: Sequence[str] = PREDICATES, columns: tuple
     judged = table.read().selectExpr(*columns, *asked).collect()
     for number, where in enumerate(asked, len(columns)):
         scanned = sorted(tuple(row)[: len(columns)] for row in judged if row[number])
-        assert sorted(map(tuple, table.read(where, list(columns)).collect())) == scanned, where
+        assert rows_of(table, where, list(columns)) == scanned, where
 
 
 def used(table: IndexedTable, name: str, where: str, columns: tuple[str, ...] = ("id", "fare")) -> bool:
@@ -71,7 +72,7 @@ def test_given_a_source_then_its_rows_are_read_from_the_index_by_the_expression_
     spark: Any, tmp_path: Path
 ) -> None:
     raw = str(tmp_path / "raw")
-    frame(spark, rows_of(range(2000)), DDL).repartition(3).write.parquet(raw)
+    frame(spark, made(range(2000)), DDL).repartition(3).write.parquet(raw)
     with session_with(spark, UTC):
         table = IndexedTable.register(spark, raw, format="parquet")
         for name, (columns, included, properties, where) in INDEXES.items():
@@ -84,15 +85,15 @@ def test_given_a_source_then_its_rows_are_read_from_the_index_by_the_expression_
                 spark_apps.enable(spark, sources=[raw])
                 try:
                     query = spark.read.parquet(raw).where(where).select("id", "fare")
-                    expected = [(row[0], row[3]) for row in rows_of(range(2000)) if row[2] == NOON + dt.timedelta(2)]
-                    assert sorted(map(tuple, query.collect())) == sorted(expected)
+                    expected = [(row[0], row[3]) for row in made(range(2000)) if row[2] == NOON + dt.timedelta(2)]
+                    assert in_order(query.collect()) == sorted(expected)
                 finally:
                     spark_apps.disable(spark)
             if name != "by_user":
                 table.drop_index(name)
         found = open_table(raw).read("fare = 3", ["id"]).column("id").to_pylist()
         assert sorted(found) == [i for i in range(2000) if i % 5 == 3]
-        frame(spark, rows_of(range(3000, 3020), 1), DDL).coalesce(1).write.parquet(raw, mode="append")
+        frame(spark, made(range(3000, 3020), 1), DDL).coalesce(1).write.parquet(raw, mode="append")
         table = IndexedTable.load(spark, raw)
         agree(table)
         table.refresh_index("by_user", included=IncludedColumns(include=["g"], exclude=["fare"]))
@@ -110,7 +111,7 @@ def test_given_a_keyed_table_then_every_change_is_followed_by_refreshes_and_anot
     asked = of_this_turn(PREDICATES, 8, each=4)
     table = IndexedTable.create(spark, tmp_path / "t", DDL, ["id"], ["g"], buckets=2)
     with session_with(spark, UTC):
-        table.upsert(frame(spark, rows_of(range(1000)), DDL))
+        table.upsert(frame(spark, made(range(1000)), DDL))
         table.compact(mode="full")
         create = f"CREATE INDEX by_day ON `{tmp_path}/t` (to_date(ts)) USING covering INCLUDE (fare)"
         kept = "'hybrid_appended_ratio' = 1, 'hybrid_deleted_ratio' = 1, 'buckets' = 4"
@@ -122,7 +123,7 @@ def test_given_a_keyed_table_then_every_change_is_followed_by_refreshes_and_anot
         agree(table, asked)
         assert used(table, "by_day", "to_date(ts) = DATE'2024-03-03'") and used(table, "by_city", "lower(city) = 'sfo'")
         before = table.version
-        table.upsert(frame(spark, rows_of(range(900, 1040), 0), DDL))
+        table.upsert(frame(spark, made(range(900, 1040), 0), DDL))
         table.delete("id % 5 = 0")
         agree(table, asked)
         table.compact(mode="full")
@@ -130,7 +131,7 @@ def test_given_a_keyed_table_then_every_change_is_followed_by_refreshes_and_anot
             table.refresh_index(name)
             table.compact(name, mode="full")
         agree(table, asked)
-        table.insert_overwrite(frame(spark, [row for row in rows_of(range(60, 290)) if row[6] == 1], DDL))
+        table.insert_overwrite(frame(spark, [row for row in made(range(60, 290)) if row[6] == 1], DDL))
         table.refresh_index("by_day", mode="full", partitions=["g=1"])
         agree(table, asked)
         table.restore(before)
@@ -148,7 +149,7 @@ def test_given_a_keyed_table_then_every_change_is_followed_by_refreshes_and_anot
         assert not used(table, "by_day", where)
         assert table.explain(where, ["id", "fare"]).not_used["by_day"].code == "session_differs"
         agree(table, asked)
-        table.upsert(frame(spark, rows_of(range(2000, 2020)), DDL))
+        table.upsert(frame(spark, made(range(2000, 2020)), DDL))
         table.compact(mode="full")
         for refused in (table.refresh_index, lambda name: verify(table.snapshot, name)):
             with pytest.raises(errors.InvalidInput, match="timeZone is 'Asia/Tokyo', and was 'UTC'"):

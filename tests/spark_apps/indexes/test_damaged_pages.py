@@ -15,6 +15,7 @@ from spark_apps import IncludedColumns, IndexedTable
 from spark_apps.indexes.keyed import lookup
 from spark_apps.mergetree import damaged_pages
 from tests.spark_apps.indexes.support import index_files, local
+from tests.spark_apps.small_tables import in_order, rows_of
 
 pytestmark = [pytest.mark.spark, pytest.mark.by_turn(16)]
 
@@ -83,7 +84,7 @@ def test_given_a_byte_turned_over_in_a_large_index_file_then_a_query_answers_fro
     column = {"record": "id", "covering": "n"}.get(name, "tail")
     where = f"{column} = " + (str(row.n) if column == "n" else f"'{row[column]}'")
     columns = ["n", "tail"] if name == "covering" else ["id"]
-    expected = sorted(map(tuple, table.read().where(where).select(*columns).collect()))
+    expected = in_order(table.read().where(where).select(*columns).collect())
     whole = {path: path.read_bytes() for file in index_files(table, name) if file.rows and (path := local(table, file))}
     assert all(len(data) > 1024 * 1024 for data in whole.values())
     try:
@@ -92,7 +93,7 @@ def test_given_a_byte_turned_over_in_a_large_index_file_then_a_query_answers_fro
             damage(garbled, path)
             path.write_bytes(bytes(garbled))
         damaged = IndexedTable.load(table.snapshot.spark, table.uri)
-        assert sorted(map(tuple, damaged.read(where, columns).collect())) == expected
+        assert rows_of(damaged, where, columns) == expected
         explanation = damaged.explain(where, columns)
         # Readers on the driver need no page index.
         if damage is _page_index and not by_spark and name != "covering":
@@ -103,5 +104,5 @@ def test_given_a_byte_turned_over_in_a_large_index_file_then_a_query_answers_fro
         for path, data in whole.items():
             path.write_bytes(data)
     mended = IndexedTable.load(table.snapshot.spark, table.uri)
-    assert sorted(map(tuple, mended.read(where, columns).collect())) == expected
+    assert rows_of(mended, where, columns) == expected
     assert name in (mended.explain(where, columns).index_used or "")

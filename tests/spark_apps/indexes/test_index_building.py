@@ -21,8 +21,8 @@ from spark_apps.indexes import registry
 from spark_apps.indexes.handler import IndexContext
 from spark_apps.indexes.keyed.secondary import SecondaryHandler
 from spark_apps.storage.errors import ConcurrentWrite, IndexExists, KeysExist, VerificationFailed
-from tests.spark_apps.indexes.support import DDL, Model, Row, entries, frame, read
-from tests.spark_apps.small_tables import Prepared
+from tests.spark_apps.indexes.support import DDL, Model, Row, entries, frame
+from tests.spark_apps.small_tables import Prepared, rows_of
 
 pytestmark = [pytest.mark.spark, pytest.mark.by_turn(24)]
 
@@ -92,8 +92,8 @@ def test_given_commits_all_through_a_build_then_none_is_refused_and_the_index_ag
     table = IndexedTable.load(spark, table.uri)
     assert table.indexes["city"].lagging == 0
     assert sorted(entries(table, "city"), key=repr) == sorted(model.entries("city"), key=repr)
-    assert read(table, "city = 'new 3'") == model.where(lambda row: row[2] == "new 3")
-    assert read(table, "city = 'sfo' OR city IS NULL") == model.where(lambda row: row[2] in ("sfo", None))
+    assert rows_of(table, "city = 'new 3'") == model.where(lambda row: row[2] == "new 3")
+    assert rows_of(table, "city = 'sfo' OR city IS NULL") == model.where(lambda row: row[2] in ("sfo", None))
 
 
 @pytest.mark.by_turn(4)
@@ -111,8 +111,8 @@ def test_given_a_commit_after_the_last_round_then_it_is_scanned_until_a_refresh(
 
     table = IndexedTable.load(spark, table.uri)
     assert table.indexes["city"].lagging == 1
-    assert [row[0] for row in read(table, "city = 'sfo'")] == [1]
-    assert [row[0] for row in read(table, "city = 'aus'")] == [0, 3, 4, 5, 6, 7, 8, 9]
+    assert [row[0] for row in rows_of(table, "city = 'sfo'")] == [1]
+    assert [row[0] for row in rows_of(table, "city = 'aus'")] == [0, 3, 4, 5, 6, 7, 8, 9]
     assert table.explain("city = 'sfo'").groups_read == 1  # the lagging one; the other is pruned
     assert table.refresh_index("city", mode="quick").version is None
     table.refresh_index("city")
@@ -213,7 +213,7 @@ def test_given_a_record_index_then_of_two_that_add_one_key_in_two_partitions_the
     )
 
     table = IndexedTable.load(spark, table.uri)
-    assert [row[:2] for row in read(table)] == [(1, "a"), (7, "b"), (8, "c"), (9, "d")]
+    assert [row[:2] for row in rows_of(table)] == [(1, "a"), (7, "b"), (8, "c"), (9, "d")]
     assert {row[0] for row in entries(table, "rec")} == {1, 7, 8, 9}
     with pytest.raises(KeysExist, match="id=8"):
         table.insert(frame(spark, [(8, "elsewhere", None, 0)]))
@@ -234,8 +234,8 @@ def test_given_a_writer_from_before_an_index_then_it_commits_and_its_file_groups
 
     table = IndexedTable.load(spark, table.uri)
     assert table.indexes["city"].lagging == 1
-    assert read(table, "city = 'sfo'") == [(1, "a", "sfo", 0)]
-    assert read(table, "city = 'aus'") == [(2, "b", "aus", 0)]
+    assert rows_of(table, "city = 'sfo'") == [(1, "a", "sfo", 0)]
+    assert rows_of(table, "city = 'aus'") == [(2, "b", "aus", 0)]
 
 
 def test_given_a_writer_from_before_a_record_index_then_it_cannot_bring_a_key_into_a_second_partition(
@@ -255,11 +255,11 @@ def test_given_a_writer_from_before_a_record_index_then_it_cannot_bring_a_key_in
     late([(2, "b", "sfo", 0), (3, "a", None, 0)])
 
     table = IndexedTable.load(spark, table.uri)
-    assert read(table) == [(1, "a", "aus", 0), (2, "b", "sfo", 0), (3, "a", None, 0)]
+    assert rows_of(table) == [(1, "a", "aus", 0), (2, "b", "sfo", 0), (3, "a", None, 0)]
     assert table.indexes["rec"].lagging == 2
     # What is not covered is looked at by writers too.
     table.upsert(frame(spark, [(3, "b", None, 1)]))
-    assert read(table, "id = 3") == [(3, "b", None, 1)]
+    assert rows_of(table, "id = 3") == [(3, "b", None, 1)]
     table.refresh_index("rec")
     assert sorted(entries(table, "rec")) == [(1, "p=a"), (2, "p=b"), (3, "p=b")]
 

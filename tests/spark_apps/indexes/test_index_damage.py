@@ -13,7 +13,8 @@ import pytest
 from spark_apps import IndexedTable
 from spark_apps.indexes.keyed import lookup
 from spark_apps.query import planning
-from tests.spark_apps.indexes.support import frame, index_files, local, read
+from tests.spark_apps.indexes.support import frame, index_files, local
+from tests.spark_apps.small_tables import rows_of
 
 pytestmark = pytest.mark.spark
 
@@ -54,7 +55,7 @@ def test_given_a_damaged_index_file_then_queries_warn_and_scan_and_a_full_refres
         damage(path)
         caplog.clear()
         with caplog.at_level(logging.WARNING):
-            answer = sorted(tuple(row) for row in table.read("city = 'c3'").collect())
+            answer = rows_of(table, "city = 'c3'")
         assert answer == sorted(expected), damage.__name__
         assert "is not used, the rows are scanned instead" in caplog.text
         explained = table.explain("city = 'c3'")
@@ -66,7 +67,7 @@ def test_given_a_damaged_index_file_then_queries_warn_and_scan_and_a_full_refres
     table.refresh_index("city", mode="full")
     assert table.verify("city").ok
     assert table.explain("city = 'c3'").index_used == "city"
-    assert len(read(table, "city = 'c3'")) == 40
+    assert len(rows_of(table, "city = 'c3'")) == 40
 
 
 @pytest.mark.by_turn(8)
@@ -81,9 +82,9 @@ def test_given_many_keys_and_a_damaged_file_then_the_join_that_looks_them_up_is_
     table.create_index("city", "secondary", ["city"])
     many = "city IN (" + ", ".join(f"'c{i}'" for i in range(1500)) + ")"
     assert table.explain(many).index_used == "city"
-    assert len(read(table, many)) == 1500
+    assert len(rows_of(table, many)) == 1500
     [file] = index_files(table, "city")
     _cut(local(table, file))
 
-    assert len(read(table, many)) == 1500
+    assert len(rows_of(table, many)) == 1500
     assert table.explain(many).not_used["city"].code == "unreadable"

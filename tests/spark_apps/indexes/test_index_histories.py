@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from spark_apps import IndexedTable
-from tests.spark_apps.indexes.support import CITIES, DDL, Model, Row, draw, entries, frame, read
-from tests.spark_apps.small_tables import locating_by_spark
+from tests.spark_apps.indexes.support import CITIES, DDL, Model, Row, draw, entries, frame
+from tests.spark_apps.small_tables import locating_by_spark, rows_of
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
@@ -106,7 +106,11 @@ class History:
             (f"({is_city} AND n = {n}) OR id = {some[0]}", lambda r: (r[2] == city and r[3] == n) or r[0] == some[0]),
         ]
         for where, matches in self.random.sample(asked, 2):
-            assert read(self.table, where) == self.model.where(matches), (done, where, str(self.table.explain(where)))
+            assert rows_of(self.table, where) == self.model.where(matches), (
+                done,
+                where,
+                str(self.table.explain(where)),
+            )
 
     def check_exact(self, name: str, *columns: str) -> None:
         held = entries(self.table, name)

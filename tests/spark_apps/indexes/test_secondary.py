@@ -11,6 +11,7 @@ from spark_apps import IndexedTable
 from spark_apps.indexes.handler import IndexContext
 from spark_apps.indexes.registry import find
 from tests.spark_apps.frames import frame
+from tests.spark_apps.small_tables import in_order
 
 pytestmark = pytest.mark.spark
 
@@ -41,7 +42,7 @@ def entries(table: IndexedTable) -> list[tuple[str, str]]:
     definition = table.indexes["idx_city"].definition
     handler: Any = find("secondary")
     entry_rows = handler.entries(IndexContext(table.snapshot, definition, ""))
-    return sorted(tuple(row) for row in entry_rows.select("city", "uuid").collect())
+    return in_order(entry_rows.select("city", "uuid").collect())
 
 
 @pytest.mark.by_turn(8)

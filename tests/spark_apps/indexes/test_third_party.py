@@ -24,6 +24,7 @@ from spark_apps.workload.asked import AskedQuery
 from tests.spark_apps.frames import frame
 from tests.spark_apps.indexes import third_party
 from tests.spark_apps.racing import go
+from tests.spark_apps.small_tables import in_order, rows_of
 
 PATH = "tests.spark_apps.indexes.third_party.ZoneHandler"
 DDL = "id bigint, p string, n int"
@@ -132,8 +133,8 @@ def test_given_an_allowed_class_then_its_index_is_built_used_left_behind_refresh
     table.create_index("zones", PATH, ["n"])
 
     def check(where: str, matches: Any, files: int) -> None:
-        answer = sorted((tuple(row) for row in table.read(where).collect()), key=repr)
-        assert answer == sorted((row for row in rows.values() if matches(row[2])), key=repr), where
+        answer = rows_of(table, where)
+        assert answer == in_order(row for row in rows.values() if matches(row[2])), where
         explanation = table.explain(where)
         assert (explanation.files_read, explanation.index_used) == (files, "zones")
 

@@ -20,6 +20,7 @@ from spark_apps.storage.store import Store
 from spark_apps.timeline.files import DataFile, merge_order
 from spark_apps.timeline.state import State
 from tests.spark_apps.frames import frame
+from tests.spark_apps.small_tables import in_order
 
 DDL = "k string, n int"
 
@@ -46,7 +47,7 @@ class Groups:
         return {("", "0"): sorted(self.files, key=merge_order)}
 
     def rows(self, **options: Any) -> list[tuple[Any, ...]]:
-        return sorted(map(tuple, scan(self.snapshot, self.tree, self.groups, **options).collect()), key=repr)
+        return in_order(scan(self.snapshot, self.tree, self.groups, **options).collect())
 
 
 @pytest.fixture

@@ -25,6 +25,7 @@ from spark_apps.timeline.files import DataFile
 from spark_apps.timeline.model import AddFile
 from spark_apps.timeline.state import State
 from tests.spark_apps.frames import frame
+from tests.spark_apps.small_tables import in_order
 
 DDL = "p string, k int, n string"
 SCHEMA = T.StructType().add("p", "string").add("k", "integer").add("n", "string")
@@ -100,7 +101,7 @@ def test_each_row_is_told_the_group_of_its_file(
 
     rows = read_files(Snapshot(spark, Store(tmp_path), State()), TREE, files, ["k", GROUP_ID], sequence_number=True)
 
-    assert sorted(map(tuple, rows.collect())) == [(0, "g0", 0), (1, "g1", 1), (2, "g2", 2)]
+    assert in_order(rows.collect()) == [(0, "g0", 0), (1, "g1", 1), (2, "g2", 2)]
 
 
 @pytest.mark.spark

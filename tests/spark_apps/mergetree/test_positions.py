@@ -23,7 +23,7 @@ from spark_apps.storage.errors import InvalidInput
 from spark_apps.timeline.files import DataFile, Positions, positions_path
 from spark_apps.timeline.model import DATA_TREE
 from tests.spark_apps.frames import frame
-from tests.spark_apps.small_tables import Prepared, locating_by_spark, within
+from tests.spark_apps.small_tables import Prepared, locating_by_spark, rows_of, within
 
 pytestmark = [pytest.mark.spark, pytest.mark.by_turn(24)]
 
@@ -60,10 +60,6 @@ def by_positions(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
 def upsert(table: IndexedTable, rows: Rows) -> Any:
     return table.upsert(frame(table._handle.spark, rows, DDL))
-
-
-def rows_of(table: IndexedTable) -> Rows:
-    return sorted(map(tuple, table.read().collect()))
 
 
 def deltas(table: IndexedTable) -> list[DataFile]:

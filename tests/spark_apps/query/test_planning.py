@@ -13,6 +13,7 @@ from spark_apps.timeline.model import DATA_TREE
 from tests.spark.releases import since
 from tests.spark_apps.frames import frame
 from tests.spark_apps.indexes.support import scanned
+from tests.spark_apps.small_tables import in_order
 
 pytestmark = [pytest.mark.spark, pytest.mark.by_turn(16)]
 
@@ -62,10 +63,10 @@ ASKED = [
 def test_given_a_predicate_then_only_its_file_groups_are_read_and_the_rows_are_those_of_a_scan(
     table: IndexedTable, where: str, used: set[str], most: int
 ) -> None:
-    expected = sorted(map(tuple, table.read().where(where).collect()))
+    expected = in_order(table.read().where(where).collect())
     matching = table.read(where)
 
-    assert sorted(map(tuple, matching.collect())) == expected
+    assert in_order(matching.collect()) == expected
     read, plan = scanned(matching), table.explain(where)
     assert {use.name for use in plan.indexes} == used
     assert read.files <= most and plan.groups_read <= most

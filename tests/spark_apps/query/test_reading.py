@@ -14,6 +14,7 @@ from spark_apps.mergetree.schema import parse_ddl
 from spark_apps.query import planning, reading
 from tests.spark.local import session_with
 from tests.spark_apps.frames import frame
+from tests.spark_apps.small_tables import in_order
 
 pytestmark = [pytest.mark.spark, pytest.mark.by_turn(16)]
 
@@ -76,7 +77,7 @@ def test_given_many_keys_then_each_read_looks_for_few_of_them_where_that_spares_
 
     answer = table.read(f"k IN ({', '.join(repr(key) for key, *_ in asked)})")
 
-    assert sorted(map(tuple, answer.collect())) == sorted(asked)
+    assert in_order(answer.collect()) == sorted(asked)
     assert answer._jdf.queryExecution().executedPlan().toString().count("FileScan") == reads
 
 
@@ -102,7 +103,7 @@ def test_given_keys_of_several_partitions_then_each_file_is_asked_for_those_of_i
         where = f"k IN ({', '.join(repr(row[0]) for row in asked)})"
         answer = table.read(where)
 
-        assert sorted(map(tuple, answer.collect()), key=repr) == sorted(asked, key=repr)
+        assert in_order(answer.collect()) == in_order(asked)
         assert sorted(row.n for row in table.read(where, ["n"]).collect()) == sorted(row[-1] for row in asked)
         plan = answer._jdf.queryExecution().executedPlan().toString()
         pushed = re.search(r"[pd]#\d+ = ", plan) is not None

@@ -13,6 +13,7 @@ from spark_apps.storage.errors import InvalidPredicate
 from tests.spark.local import session_with
 from tests.spark.releases import since
 from tests.spark_apps.frames import frame
+from tests.spark_apps.small_tables import in_order, rows_of
 
 pytestmark = [pytest.mark.spark, pytest.mark.by_turn(16)]
 
@@ -40,7 +41,7 @@ def table(spark: Any, tmp_path_factory: pytest.TempPathFactory) -> IndexedTable:
 
 def scanned(spark: Any, where: str, columns: list[str] | None = None) -> list[tuple[Any, ...]]:
     rows = frame(spark, ROWS, DDL).where(where)
-    return sorted(map(tuple, (rows.select(columns) if columns else rows).collect()), key=repr)
+    return in_order((rows.select(columns) if columns else rows).collect())
 
 
 @pytest.mark.parametrize("where", [*(pytest.param(each, marks=STAR) for each in ABOUT_ALL), *BY_TEXT])
@@ -49,10 +50,10 @@ def test_given_a_predicate_over_whole_rows_then_it_sees_the_table_s_columns_what
 ) -> None:
     for columns in (["id"], ["t", "c", "id"]):
         expected = scanned(spark, where, columns)
-        assert sorted(map(tuple, table.read(where, columns).collect()), key=repr) == expected, columns
+        assert rows_of(table, where, columns) == expected, columns
     assert expected
     table.create_view("whole_rows", where, ["id"])
-    assert sorted(map(tuple, spark.table("whole_rows").collect()), key=repr) == scanned(spark, where, ["id"])
+    assert in_order(spark.table("whole_rows").collect()) == scanned(spark, where, ["id"])
 
 
 @STAR

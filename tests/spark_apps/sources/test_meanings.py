@@ -21,6 +21,7 @@ from spark_apps.mergetree.reader_settings import SETTINGS
 from spark_apps.storage.errors import InvalidInput
 from spark_apps.timeline.model import Field, SourceDefinition, TableDefinition
 from tests.spark.local import session_with
+from tests.spark_apps.small_tables import in_order, rows_of
 
 pytestmark = [pytest.mark.spark, pytest.mark.by_turn(24)]
 
@@ -95,11 +96,7 @@ def expected(spark: Any, table: IndexedTable, where: str, columns: list[str]) ->
     assert source is not None
     options = {"timeZone": "America/New_York", "columnNameOfCorruptRecord": "_corrupt_record"}
     plain = spark.read.schema(DDL).options(**options).format(source.format).load(source.location)
-    return sorted((tuple(row) for row in plain.where(where).selectExpr(*columns).collect()), key=repr)
-
-
-def asked(table: IndexedTable, where: str, columns: list[str]) -> Rows:
-    return sorted((tuple(row) for row in table.read(where, columns).collect()), key=repr)
+    return in_order(plain.where(where).selectExpr(*columns).collect())
 
 
 @pytest.mark.parametrize("zone", ["Asia/Tokyo", "America/New_York", "UTC"])
@@ -112,7 +109,7 @@ def test_given_another_zone_then_rows_are_those_of_the_zone_that_the_source_was_
         for where in ASKED:
             for columns in (["id"], ["s", "n"]):
                 used |= {use.name for use in table.explain(where, columns).indexes}
-                assert asked(table, where, columns) == expected(spark, table, where, columns), (where, columns)
+                assert rows_of(table, where, columns) == expected(spark, table, where, columns), (where, columns)
         assert table.verify("sec").ok
     assert used >= {"sec", "com", "rec"}
 
@@ -131,7 +128,7 @@ def test_given_another_setting_then_rows_are_the_same_or_the_index_is_not_used_a
         if known is None or known.option is not None:
             assert explanation.indexes and "session_differs" not in {why.code for why in explanation.not_used.values()}
             for asking in (where, "s = 'b'"):
-                assert asked(table, asking, ["id", "s"]) == expected(spark, table, asking, ["id", "s"]), asking
+                assert rows_of(table, asking, ["id", "s"]) == expected(spark, table, asking, ["id", "s"]), asking
         else:
             assert not explanation.indexes
             assert {why.code for why in explanation.not_used.values()} == {"session_differs"}

@@ -25,7 +25,7 @@ from spark_apps.storage.errors import (
     StopWriteWindowOpen,
     TableNotFound,
 )
-from tests.spark_apps.small_tables import Prepared
+from tests.spark_apps.small_tables import Prepared, rows_of
 from tests.spark_apps.sql.desk import Desk, refused
 
 pytestmark = pytest.mark.by_turn(24)
@@ -46,7 +46,7 @@ def desk(spark: SparkSession, tmp_path: Path, prepared: Prepared) -> Desk:
 
 
 def rows(desk: Desk) -> list[tuple[Any, ...]]:
-    return sorted(tuple(row) for row in desk.table("lake/trips").read().collect())
+    return rows_of(desk.table("lake/trips"))
 
 
 def in_duckdb(statement: str, source: Sequence[tuple[Any, ...]] = ()) -> list[tuple[Any, ...]]:
