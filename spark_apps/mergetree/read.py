@@ -35,7 +35,7 @@ from spark_apps.mergetree.limits import (
     BYTES_PER_BROADCAST_KEY,
     MAX_BROADCAST_POSITIONS_BYTES,
 )
-from spark_apps.mergetree.schema import column, quote
+from spark_apps.mergetree.schema import column, quote, select_columns
 from spark_apps.mergetree.tree import DELETED, GROUP_ID, LINEAGE, ROW, FileGroups, Snapshot, Tree
 from spark_apps.storage.arrow_keys import last_matches, number_rows, rows_with_keys, rows_without_keys
 from spark_apps.storage.errors import StorageError
@@ -587,7 +587,7 @@ def without_hidden_rows(snapshot: Snapshot, rows: DataFrame, groups: Sequence[Se
     bit = F.getbit(word, F.col(ROW).bitwiseAND(F.lit(_WORD_BITS - 1)).cast("int"))
     # A row that no bit speaks of would else be left out in silence.
     stray = F.raise_error(F.lit("positions do not speak of all rows of their file")).cast("boolean")
-    return joined.where(F.coalesce(bit == 0, stray)).select(*rows.columns)
+    return select_columns(joined.where(F.coalesce(bit == 0, stray)), rows.columns)
 
 
 def _bytes(file: DataFile) -> int:

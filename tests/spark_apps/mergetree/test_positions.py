@@ -105,6 +105,20 @@ def test_a_file_without_replaced_rows_is_read_as_it_is_and_one_without_others_no
     assert not by_positions
 
 
+def test_given_a_column_whose_name_has_a_dot_then_rows_under_a_delta_are_read_by_positions(
+    spark: Any, tmp_path: Path, by_positions: list[int]
+) -> None:
+    ddl = "id bigint, `a.b` int, a struct<b:int>"
+    made = IndexedTable.create(spark, tmp_path / "table", ddl, ["id"], buckets=1, positions=True)
+    made.upsert(frame(spark, [(n, n, (-n,)) for n in range(4)], ddl))
+    made.upsert(frame(spark, [(2, 20, (-20,))], ddl))
+
+    found = made.read()
+
+    assert sorted(map(tuple, found.collect())) == [(0, 0, (0,)), (1, 1, (-1,)), (2, 20, (-20,)), (3, 3, (-3,))]
+    assert by_positions == [1]
+
+
 KEYS: dict[str, list[Any]] = {
     "id string": [(f"k{n:0{n % 7}}",) for n in range(300)],
     "id int, p string": [(n // 2, "äb"[n % 2] * (n % 5)) for n in range(300)],
