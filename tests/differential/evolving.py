@@ -17,6 +17,7 @@ from spark_apps import IndexedTable
 from spark_apps.indexes.registry import asked_by
 from spark_apps.storage.errors import InvalidInput, LakeIndexError
 from tests.differential.registered import Registered
+from tests.differential.skipping import asked_columns
 from tests.differential.values import arrow
 from tests.differential.writers import Delta, Iceberg, Owner, Plain
 from tests.spark_apps.table_model import Row
@@ -26,7 +27,12 @@ _MORE = {"n": "int", "day": "date", "x": "double", "ok": "boolean", "m": "int", 
 
 
 class Evolving(Owner):
-    """An owner whose columns are its own. ``shapes``: names and types by version."""
+    """An owner whose columns are its own. ``shapes``: names and types by version.
+
+    ``indexed`` are columns that indexes are over now: these go more often than others.
+    """
+
+    indexed: Collection[str] = ()
 
     def __init__(self, folder: Path, rng: random.Random) -> None:
         self.columns = dict(Owner.columns)  # type: ignore[misc]
@@ -51,7 +57,10 @@ class Evolving(Owner):
 
     def _present(self) -> str | None:
         names = [name for name in self.columns if name in _MORE]
-        return self.rng.choice(names) if len(names) > 1 else None
+        if len(names) < 2:
+            return None
+        favoured = [name for name in names if name in self.indexed]
+        return self.rng.choice(favoured if favoured and self.rng.random() < 0.7 else names)
 
     def _without(self, name: str) -> list[Row]:
         at = self.names.index(name)
@@ -75,7 +84,8 @@ class Evolving(Owner):
 
 
 class EvolvingDelta(Evolving, Delta):
-    changes = ("append", "append", "delete", "optimize", "overwrite", "add_column", "drop_column", "rename_column")
+    changes = ("append", "append", "delete", "optimize", "overwrite", "add_column", "drop_column", "drop_column",
+               "rename_column")  # fmt: skip
 
     def overwrite(self) -> None:
         self._replace(self.draw(self.part()))
@@ -106,7 +116,7 @@ class EvolvingDelta(Evolving, Delta):
 
 
 class EvolvingIceberg(Evolving, Iceberg):
-    changes = ("append", "append", "delete", "add_column", "drop_column", "rename_column")
+    changes = ("append", "append", "delete", "add_column", "drop_column", "drop_column", "rename_column")
 
     def add_column(self) -> None:
         if (name := self._absent()) is not None:
@@ -169,6 +179,7 @@ class SourceWalk(Registered):
     """A walk over a source whose columns change. ``without``: the numbers of steps that are left out."""
 
     without: Collection[int] = ()
+    owner: Evolving
     owners: ClassVar[Any] = (EvolvingDelta, EvolvingIceberg, EvolvingPlain)
 
     def _go_on(self, kind: type[Owner]) -> None:
@@ -180,6 +191,7 @@ class SourceWalk(Registered):
             if number in (0, 1, 3):
                 self.act(self.create_index)
             elif number == 2 or self.rng.random() < 0.5:
+                self.owner.indexed = {name for columns in asked_columns(self.table) for name in columns}
                 self.done.append(self.owner.change())
                 self.tally.add("steps", f"source: {self.done[-1]}")
             else:
