@@ -179,7 +179,6 @@ class SourceWalk(Registered):
     """A walk over a source whose columns change. ``without``: the numbers of steps that are left out."""
 
     without: Collection[int] = ()
-    owner: Evolving
     owners: ClassVar[Any] = (EvolvingDelta, EvolvingIceberg, EvolvingPlain)
 
     def _go_on(self, kind: type[Owner]) -> None:
@@ -191,6 +190,7 @@ class SourceWalk(Registered):
             if number in (0, 1, 3):
                 self.act(self.create_index)
             elif number == 2 or self.rng.random() < 0.5:
+                assert isinstance(self.owner, Evolving)
                 self.owner.indexed = {name for columns in asked_columns(self.table) for name in columns}
                 self.done.append(self.owner.change())
                 self.tally.add("steps", f"source: {self.done[-1]}")
