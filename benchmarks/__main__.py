@@ -42,6 +42,7 @@ MORE = {
     "waiting": "benchmarks.waiting",
     "advice": "benchmarks.advice",
     "tpcds": "benchmarks.tpcds",
+    "connector_merge": "benchmarks.connector_merge",
 }
 QUICK_ROWS, FULL_ROWS = 200_000, 20_000_000
 

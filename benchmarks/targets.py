@@ -265,6 +265,18 @@ TARGETS = {
                 Figure("chosen", "bytes that TPC-H reads with the chosen indexes / with the best of up to four", 1.1),
             ),
         ),
+        Target(
+            23,
+            "MERGE, UPDATE and DELETE of Delta and Iceberg tables, by their own connectors",
+            (
+                Figure("few", "keys in three files: with an index / into a table of these files alone", 1.2),
+                Figure("tenth", "keys in a tenth of the files: the same", 1.2),
+                Figure("many", "a hundredth of the keys, in a tenth of the files: the same", 1.2),
+                Figure("all", "keys in all files: with an index / without", 1.05),
+                Figure("saved", "with an index / without", None),
+                Figure("at best", "into a table of the files touched alone / without an index", None),
+            ),
+        ),
     )
 }
 
