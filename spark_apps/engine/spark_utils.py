@@ -161,6 +161,16 @@ def _java_frame(rows: Any) -> Any:
     return rows._jdf
 
 
+def frame_of_plan(spark: SparkSession, plan: Any) -> DataFrame:
+    """Return the rows of a plan of the session's JVM; not over Connect."""
+    session: Any = spark._jsparkSession
+    package: Any = spark.sparkContext._jvm
+    # From Spark 4 on the session's kind of frames is in another package.
+    for part in session.getClass().getPackage().getName().split("."):
+        package = getattr(package, part)
+    return DataFrame(package.Dataset.ofRows(session, plan), spark)
+
+
 def with_columns(rows: DataFrame, columns: Mapping[str, Column]) -> DataFrame:
     """Add columns to rows.
 

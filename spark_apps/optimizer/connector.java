@@ -7,6 +7,7 @@ import java.util.ArrayList;
 import java.util.HashMap;
 import java.util.HashSet;
 import java.util.IdentityHashMap;
+import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
 import java.util.Set;
@@ -166,6 +167,75 @@ class SharedScans {
     }
 }
 
+/**
+ * The files of a log as Python names them, by their places in a list, each with the state in which its rows were recorded.
+ * The last lists are kept: each comes from Python once, and is known by its hash from then on.
+ */
+class LoggedFiles {
+    private static final int MOST = 32;
+    private static final LinkedHashMap KNOWN = new LinkedHashMap(16, 0.75f, true);
+    private final Map places = new HashMap();
+    private final List states = new ArrayList();
+
+    /** lines: path and state, with a tab between, and NUL behind each file. */
+    private LoggedFiles(String lines) {
+        int start = 0;
+        for (int end = lines.indexOf('\0'); end >= 0; end = lines.indexOf('\0', start)) {
+            int tab = lines.indexOf('\t', start);
+            places.put(lines.substring(start, tab), Integer.valueOf(states.size()));
+            states.add(lines.substring(tab + 1, end));
+            start = end + 1;
+        }
+    }
+
+    static void put(String hash, String lines) {
+        LoggedFiles files = new LoggedFiles(lines);
+        synchronized (KNOWN) {
+            KNOWN.put(hash, files);
+            while (KNOWN.size() > MOST) KNOWN.remove(KNOWN.keySet().iterator().next());
+        }
+    }
+
+    /** The list with a hash; null where it has not come yet, or was forgotten. */
+    static LoggedFiles of(String hash) {
+        synchronized (KNOWN) {
+            return (LoggedFiles) KNOWN.get(hash);
+        }
+    }
+
+    /** The files at some places, such as "0,4-7", have rows that count. */
+    LeftOut but(String kept) {
+        java.util.BitSet read = new java.util.BitSet();
+        String[] runs = kept.isEmpty() ? new String[0] : kept.split(",");
+        for (int n = 0; n < runs.length; n++) {
+            int dash = runs[n].indexOf('-');
+            int first = Integer.parseInt(dash < 0 ? runs[n] : runs[n].substring(0, dash));
+            read.set(first, Integer.parseInt(runs[n].substring(dash + 1)) + 1);
+        }
+        return new LeftOut(this, read);
+    }
+
+    Integer place(String path) { return (Integer) places.get(path); }
+    String state(int place) { return (String) states.get(place); }
+}
+
+/** The files of a log that have no row which counts for a scan. */
+class LeftOut {
+    private final LoggedFiles files;
+    private final java.util.BitSet read;
+
+    LeftOut(LoggedFiles files, java.util.BitSet read) {
+        this.files = files;
+        this.read = read;
+    }
+
+    /** The state in which it was recorded that a file has no row which counts; null where it may have one. */
+    String then(String path) {
+        Integer place = files.place(path);
+        return place == null || read.get(place.intValue()) ? null : files.state(place.intValue());
+    }
+}
+
 /** What is left of scans that one object of a connector reads: the files that all of them can do without are left out. */
 class KeptFiles {
     private final TableConnector connector;
@@ -174,8 +244,7 @@ class KeptFiles {
 
     KeptFiles(TableConnector connector) { this.connector = connector; }
 
-    /** leftOut: path -> the state in which it was recorded that it has no row which counts; null where nothing is known. */
-    void add(ScanPart scan, Map leftOut) {
+    void add(ScanPart scan, LeftOut leftOut) {
         scans.add(scan);
         this.leftOut.add(leftOut);
     }
@@ -211,8 +280,7 @@ class KeptFiles {
 
     private boolean isNeeded(LogicalPlan leaf, ScanFile file) {
         for (int n = 0; n < leftOut.size(); n++) {
-            Map states = (Map) leftOut.get(n);
-            String then = states == null ? null : (String) states.get(ScanFile.key(file.path));
+            String then = ((LeftOut) leftOut.get(n)).then(ScanFile.key(file.path));
             if (then == null || !connector.holds(leaf, then, file)) return true;
         }
         return false;

@@ -7,21 +7,28 @@ snapshot, branch or range the scan is of. So neither is the source listed, nor a
 
 from __future__ import annotations
 
+import hashlib
+import json
 import re
-from collections.abc import Collection, Mapping
+from collections import OrderedDict
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import Protocol
+from threading import Lock
+from typing import Any, Protocol
 
-from spark_apps.engine.spark_utils import setting
+from spark_apps.engine.spark_utils import cores, setting
+from spark_apps.indexes.handler import estimated_rows
 from spark_apps.mergetree.reader_settings import CALENDARS
 from spark_apps.mergetree.schema import column_share
 from spark_apps.mergetree.tree import Snapshot
 from spark_apps.optimizer.join_keys import JoinKeys
+from spark_apps.optimizer.limits import COMMAND_ROW_SECONDS, MAX_LISTS
 from spark_apps.optimizer.scan_filters import predicate_of
 from spark_apps.query.planning import ReadPlan, plan_read, prunes_by, scan_seconds
 from spark_apps.query.predicates import Filter, columns_of
 from spark_apps.sources.source_files import STATE
+from spark_apps.timeline.files import DataFile, GroupKey
 from spark_apps.timeline.model import DATA_TREE
 
 
@@ -59,21 +66,80 @@ class NotChosen(Exception):
 
 @dataclass(frozen=True)
 class Chosen:
-    """Files that indexes rule out.
+    """Files that indexes leave to be read.
 
-    :param lines: for ``ScanRequest.keep`` of ``index_rule.java``; empty for nothing.
+    :param logged: all files of the log. :param places: of those that are read; see :func:`runs_of`.
+    :param rules_out: whether there are others.
     :param keys: see :class:`~spark_apps.optimizer.rewriting.ScanDecision`.
     """
 
     plan: ReadPlan
-    lines: str
+    logged: LoggedFiles
+    places: str
+    rules_out: bool
     keys: str | None
 
+    def keep(self, request: Any, number: int) -> list[int] | None:
+        """Let a scan keep these, and files that the log has not; return what ``keep`` of ``index_rule.java`` says."""
+        answer = request.keep(number, self.logged.hash, self.places)
+        if answer == "":
+            request.logged(self.logged.hash, self.logged.lines)
+            answer = request.keep(number, self.logged.hash, self.places)
+        counts: list[int] | None = json.loads(answer or "null")
+        return counts
 
-def choose_files(snapshot: Snapshot, scan: ConnectorScan, number: int, keys: JoinKeys) -> Chosen:
+
+class LoggedFiles:
+    """The files of a version of a log, by their places in a list that crosses to the JVM once.
+
+    ``lines``: the list, as ``LoggedFiles`` of ``connector.java`` reads it. ``hash``: names it, its order too.
+    """
+
+    def __init__(self, files: Collection[DataFile]) -> None:
+        self._places = {file.path: place for place, file in enumerate(files)}
+        self.lines = "".join(f"{path_key(file.path)}\t{(file.extra or {}).get(STATE, '')}\0" for file in files)
+        self.hash = hashlib.sha256(self.lines.encode("utf-8", "surrogatepass")).hexdigest()
+
+    def places(self, read: Iterable[DataFile]) -> list[int]:
+        """Return the places of files."""
+        return [self._places[file.path] for file in read]
+
+
+_LOGGED: OrderedDict[str, tuple[object, LoggedFiles]] = OrderedDict()
+_LOCK = Lock()
+
+
+def _logged(snapshot: Snapshot) -> LoggedFiles:
+    """Return the files of a version of a log, those of the logs that were asked last from memory."""
+    state, log = snapshot.state, snapshot.store.uri
+    with _LOCK:
+        known = _LOGGED.get(log)
+        if known is None or known[0] is not state:
+            known = _LOGGED[log] = state, LoggedFiles(state.files(DATA_TREE))
+        _LOGGED.move_to_end(log)
+        while len(_LOGGED) > MAX_LISTS:
+            _LOGGED.popitem(last=False)
+    return known[1]
+
+
+def runs_of(places: Iterable[int]) -> str:
+    """Return places in a list as text: ``0,4-7``."""
+    runs: list[list[int]] = []
+    for place in sorted(places):
+        if runs and runs[-1][1] == place - 1:
+            runs[-1][1] = place
+        else:
+            runs.append([place, place])
+    return ",".join(str(first) if first == last else f"{first}-{last}" for first, last in runs)
+
+
+def choose_files(
+    snapshot: Snapshot, scan: ConnectorScan, number: int, keys: JoinKeys, size: Callable[[], int]
+) -> Chosen:
     """Return which files of a version of the log have no row that counts for a scan.
 
     :param snapshot: the log as it is; its files are not looked at.
+    :param size: returns the bytes of the scan's own files.
     :raises NotChosen: if a column is another one than indexes hold values of.
     """
     source = snapshot.table.source
@@ -81,8 +147,8 @@ def choose_files(snapshot: Snapshot, scan: ConnectorScan, number: int, keys: Joi
         raise NotChosen("another table was made at its address since it was registered")
     joined = _same_columns(snapshot, scan, scan.joined)
 
-    def planned(where: Filter | None) -> ReadPlan:
-        return plan_read(snapshot, where)
+    def planned(where: Filter | None, among: Collection[GroupKey] | None = None) -> ReadPlan:
+        return plan_read(snapshot, where, among=among)
 
     where = predicate_of(snapshot, scan.filters)
     if where is not None:
@@ -94,18 +160,25 @@ def choose_files(snapshot: Snapshot, scan: ConnectorScan, number: int, keys: Joi
     plan, taken = planned(where), None
     kinds = None if scan.purpose == "read" else _STEADY
     if joined and prunes_by(snapshot, plan.predicate, joined):
-        plan, taken, _ = keys.narrowed(number, plan, planned, partial(_seconds, scan.columns), kinds)
-    read = {file.path for members in plan.files.values() for file in members}
-    ruled_out = (file for file in snapshot.state.files(DATA_TREE) if file.path not in read)
-    lines = "\0".join(f"{path_key(file.path)}\t{(file.extra or {}).get(STATE, '')}" for file in ruled_out)
-    return Chosen(plan, lines, taken)
+        plan, taken, _ = keys.narrowed(number, plan, planned, partial(_seconds, scan, size), kinds)
+    logged = _logged(snapshot)
+    read = logged.places(file for members in plan.files.values() for file in members)
+    return Chosen(plan, logged, runs_of(read), len(read) < len(snapshot.state.files(DATA_TREE)), taken)
 
 
-def _seconds(columns: Collection[str], plan: ReadPlan) -> float:
-    """Estimate how long the files of a plan are read, by their sizes alone: none is opened."""
-    fields = plan.snapshot.data.fields
-    share = column_share(fields, set(columns) & {field.name for field in fields})
-    return scan_seconds(plan.snapshot, [file for members in plan.files.values() for file in members], share)
+def _seconds(scan: ConnectorScan, size: Callable[[], int], plan: ReadPlan) -> float:
+    """Estimate how long the files of a plan are read that a scan has, by their sizes alone: none is opened.
+
+    The later passes of a command have few of them.
+    """
+    snapshot = plan.snapshot
+    files = [file for members in plan.files.values() for file in members]
+    share = column_share(snapshot.data.fields, set(scan.columns) & {field.name for field in snapshot.data.fields})
+    seconds = scan_seconds(snapshot, files, share)
+    if scan.purpose != "read":
+        rows = sum(map(estimated_rows, files))
+        seconds += rows * COMMAND_ROW_SECONDS / cores(snapshot.spark)
+    return seconds * min(1.0, size() / max(1, sum(file.bytes for file in files)))
 
 
 def _same_columns(snapshot: Snapshot, scan: ConnectorScan, names: Collection[str]) -> tuple[str, ...]:

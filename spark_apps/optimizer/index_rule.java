@@ -1034,19 +1034,19 @@ public class ScanRequest {
         return new com.fasterxml.jackson.databind.ObjectMapper().writeValueAsString(found);
     }
 
+    /** The files of a log, which are named by their places from now on; see LoggedFiles. */
+    public void logged(String hash, String lines) { LoggedFiles.put(hash, lines); }
+
     /**
-     * Leave files of a connector's scan out: path and the state in which it was recorded, with a tab between, and NUL between files.
+     * Leave the files of a log out of a connector's scan, but for those at some places and those in another state.
      * Returns how many files the scan has, how many it keeps, and the bytes of both, as JSON; null where scans that are
-     * changed together have not all been decided.
+     * changed together have not all been decided; "" where the list with this hash has not come.
      */
-    public String keep(int number, String lines) throws Exception {
+    public String keep(int number, String hash, String places) throws Exception {
         ScanPart scan = (ScanPart) scans.get(number);
-        Map leftOut = new HashMap();
-        String[] each = lines.split("\0");
-        for (int n = 0; n < each.length; n++) {
-            int tab = each[n].indexOf('\t');
-            if (tab >= 0) leftOut.put(each[n].substring(0, tab), each[n].substring(tab + 1));
-        }
+        LoggedFiles files = LoggedFiles.of(hash);
+        if (files == null) return "";
+        LeftOut leftOut = files.but(places);
         try {
             Object identity = scan.connector.identity(scan.leaf);
             List others = new ArrayList();
@@ -1067,7 +1067,7 @@ public class ScanRequest {
             said.add(new Object[] {scan, leftOut});
             if (said.size() > others.size()) {
                 KeptFiles kept = new KeptFiles(scan.connector);
-                for (int n = 0; n < said.size(); n++) kept.add((ScanPart) ((Object[]) said.get(n))[0], (Map) ((Object[]) said.get(n))[1]);
+                for (int n = 0; n < said.size(); n++) kept.add((ScanPart) ((Object[]) said.get(n))[0], (LeftOut) ((Object[]) said.get(n))[1]);
                 return new com.fasterxml.jackson.databind.ObjectMapper().writeValueAsString(kept.apply());
             }
             return null;
@@ -1132,9 +1132,31 @@ public class ScanRequest {
         return new com.fasterxml.jackson.databind.ObjectMapper().writeValueAsString(described);
     }
 
-    /** The keys of a side, up to a number of them; JSON. Those that a job has to find are waited for so long at most. */
+    /** The keys of a side, of more than a number of them any; JSON. Those that a job has to find are waited for so long at most. */
     public String keys(int side, int limit, int milliseconds) throws Exception {
-        return ((KeySide) sides.get(side)).take(limit, milliseconds, optimizer, session, org.apache.spark.SparkContext.getOrCreate(), properties, marker);
+        return ((KeySide) sides.get(side)).take(limit, milliseconds, optimizer, jobs());
+    }
+
+    /** The keys of each row of a side, as a plan with the columns key0, key1 and so on. */
+    public LogicalPlan keyRows(int side) throws Exception { return ((KeySide) sides.get(side)).rows(marker); }
+
+    /** The rows of an analyzed plan, up to a number of them, as keys are given. */
+    public String rows(LogicalPlan plan, int limit, int milliseconds) throws Exception {
+        List types = new ArrayList();
+        List output = Scala.toList(plan.output());
+        for (int n = 0; n < output.size(); n++) types.add(((Attribute) output.get(n)).dataType());
+        return jobs().run(plan, types, limit, milliseconds);
+    }
+
+    private KeyJobs jobs() { return new KeyJobs(marker, session, org.apache.spark.SparkContext.getOrCreate(), properties); }
+
+    /** The bytes of the files that a connector's scan has by itself. */
+    public long bytes(int number) {
+        ScanPart scan = (ScanPart) scans.get(number);
+        List files = scan.connector.files(scan.leaf);
+        long bytes = 0;
+        for (int n = 0; n < files.size(); n++) bytes += ((ScanFile) files.get(n)).bytes;
+        return bytes;
     }
 
     /** Whether the plan is made to be shown, and not to be run. */

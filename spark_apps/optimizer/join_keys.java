@@ -577,8 +577,39 @@ class KeySide {
         return kept;
     }
 
-    /** The keys of the side, each row of them once and as text or numbers, or why they cannot be had; JSON. */
-    String take(int limit, long milliseconds, RuleExecutor optimizer, SessionState session, SparkContext context, Properties properties, String marker) throws Exception {
+    /** The keys of the side, each row of them once and as text or numbers, or why they cannot be had; JSON. Of more than the limit, any. */
+    String take(int limit, long milliseconds, RuleExecutor optimizer, KeyJobs jobs) throws Exception {
+        LogicalPlan plan = rows(jobs.marker);
+        if (kind.equals("local")) {
+            plan = (LogicalPlan) optimizer.execute(plan);
+            if (!(plan instanceof LocalRelation)) return KeyJobs.said("unknown", "its rows are not values");
+            List rows = Scala.toList(((LocalRelation) plan).data());
+            if (rows.size() > limit) java.util.Collections.shuffle(rows, new java.util.Random(limit));
+            return KeyJobs.json(rows, types(), limit);
+        }
+        Expression most = new Literal(Integer.valueOf(limit), org.apache.spark.sql.types.IntegerType$.MODULE$);
+        return jobs.run(new GlobalLimit(most, new LocalLimit(most, anyOrder(new Distinct(plan)))), types(), limit, milliseconds);
+    }
+
+    /** Rows in the order of a hash, so that the first ones are any. */
+    private static LogicalPlan anyOrder(LogicalPlan plan) throws Exception {
+        Expression hash = new org.apache.spark.sql.catalyst.expressions.XxHash64((@SEQ@) plan.output(), 7L);
+        Object order = new org.apache.spark.sql.catalyst.expressions.SortOrder(hash, org.apache.spark.sql.catalyst.expressions.Ascending$.MODULE$, org.apache.spark.sql.catalyst.expressions.NullsFirst$.MODULE$, Scala.toSeq(new ArrayList()));
+        java.lang.reflect.Constructor made = Sort.class.getConstructors()[0];
+        Object[] parts = new Object[made.getParameterTypes().length];
+        Object[] known = {Scala.toSeq(new ArrayList(Arrays.asList(new Object[] {order}))), Boolean.TRUE, plan};
+        for (int n = 0; n < parts.length; n++) parts[n] = n < known.length ? known[n] : scala.Option.empty();  // a hint, from Spark 4 on
+        return (LogicalPlan) made.newInstance(parts);
+    }
+
+    private List types() {
+        List types = new ArrayList();
+        for (int n = 0; n < keys.size(); n++) types.add(((Expression) keys.get(n)).dataType());
+        return types;
+    }
+
+    /** The keys of each row of the side, in columns key0, key1 and so on. */
+    LogicalPlan rows(String marker) throws Exception {
         LogicalPlan plan = kind.equals("files") ? marked((LogicalRelation) node, marker) : node;
         List kept = plainFilters();
         for (int n = 0; n < kept.size(); n++) plan = new Filter((Expression) kept.get(n), plan);
@@ -586,26 +617,7 @@ class KeySide {
         for (int n = 0; n < keys.size(); n++) {
             named.add(new Alias((Expression) keys.get(n), "key" + n, NamedExpression$.MODULE$.newExprId(), Scala.toSeq(new ArrayList()), scala.Option.empty(), Scala.toSeq(new ArrayList())));
         }
-        plan = new Project(Scala.toSeq(named), plan);
-        if (kind.equals("local")) {
-            plan = (LogicalPlan) optimizer.execute(plan);
-            if (!(plan instanceof LocalRelation)) return said("unknown", "its rows are not values");
-            return json(Scala.toList(((LocalRelation) plan).data()), limit);
-        }
-        Expression most = new Literal(Integer.valueOf(limit), org.apache.spark.sql.types.IntegerType$.MODULE$);
-        plan = new GlobalLimit(most, new LocalLimit(most, new Distinct(plan)));
-        String tag = "lakeindex-" + java.util.UUID.randomUUID();
-        FutureTask task = new FutureTask(new KeyJob(plan, session, context, properties, tag));
-        Thread thread = new Thread(task, "lakeindex-join-keys");
-        thread.setDaemon(true);
-        thread.start();
-        try {
-            return json(Arrays.asList((Object[]) task.get(milliseconds, TimeUnit.MILLISECONDS)), limit);
-        } catch (TimeoutException late) {
-            task.cancel(true);
-            context.cancelJobsWithTag(tag);
-            return said("unknown", "they were not there after " + milliseconds + " ms");
-        }
+        return new Project(Scala.toSeq(named), plan);
     }
 
     private static LogicalPlan marked(LogicalRelation leaf, String marker) throws Exception {
@@ -615,14 +627,45 @@ class KeySide {
         parts[0] = new HadoopFsRelation(files.location(), files.partitionSchema(), files.dataSchema(), files.bucketSpec(), files.fileFormat(), options, files.sparkSession());
         return (LogicalPlan) LogicalRelation.class.getConstructors()[0].newInstance(parts);
     }
+}
 
-    private String json(List rows, int limit) throws Exception {
+/** Runs plans that find keys, for a query that waits for them while it is planned. */
+class KeyJobs {
+    final String marker;
+    private final SessionState session;
+    private final SparkContext context;
+    private final Properties properties;
+
+    KeyJobs(String marker, SessionState session, SparkContext context, Properties properties) {
+        this.marker = marker;
+        this.session = session;
+        this.context = context;
+        this.properties = properties;
+    }
+
+    /** The rows of a plan, each once and as text or numbers, or why they cannot be had; JSON. */
+    String run(LogicalPlan plan, List types, int limit, long milliseconds) throws Exception {
+        String tag = "lakeindex-" + java.util.UUID.randomUUID();
+        FutureTask task = new FutureTask(new KeyJob(plan, session, context, properties, tag));
+        Thread thread = new Thread(task, "lakeindex-join-keys");
+        thread.setDaemon(true);
+        thread.start();
+        try {
+            return json(Arrays.asList((Object[]) task.get(milliseconds, TimeUnit.MILLISECONDS)), types, limit);
+        } catch (TimeoutException late) {
+            task.cancel(true);
+            context.cancelJobsWithTag(tag);
+            return said("unknown", "they were not there after " + milliseconds + " ms");
+        }
+    }
+
+    static String json(List rows, List types, int limit) throws Exception {
         Set found = new LinkedHashSet();
         for (int n = 0; n < rows.size() && found.size() < limit; n++) {
             InternalRow row = (InternalRow) rows.get(n);
             List values = new ArrayList();
-            for (int m = 0; m < keys.size(); m++) {
-                Object value = row.isNullAt(m) ? null : row.get(m, ((Expression) keys.get(m)).dataType());
+            for (int m = 0; m < types.size(); m++) {
+                Object value = row.isNullAt(m) ? null : row.get(m, (DataType) types.get(m));
                 if (value instanceof UTF8String) {
                     String text = value.toString();
                     if (!UTF8String.fromString(text).equals(value)) return said("unknown", "a key of them is no text");
@@ -635,7 +678,7 @@ class KeySide {
         return said("keys", found);
     }
 
-    private static String said(String what, Object value) throws Exception {
+    static String said(String what, Object value) throws Exception {
         Map said = new HashMap();
         said.put(what, value);
         return new com.fasterxml.jackson.databind.ObjectMapper().writeValueAsString(said);

@@ -21,7 +21,15 @@ import msgspec
 
 from spark_apps.engine.spark_utils import setting
 from spark_apps.layout.types import ColumnType, date_or_time, parse_type
-from spark_apps.optimizer.limits import DEFAULT_MAX_BYTES, DEFAULT_MAX_SECONDS, DEFAULT_WORTH, MAX_KEYS
+from spark_apps.optimizer.limits import (
+    DEFAULT_MAX_BYTES,
+    DEFAULT_MAX_SECONDS,
+    DEFAULT_WORTH,
+    MANY_KEYS_WORTH,
+    MAX_KEYS,
+    SAMPLED_KEYS,
+)
+from spark_apps.optimizer.many_keys import ManyKeys, NotFound, Planned, halves_of
 from spark_apps.query.planning import ReadPlan, plan_seconds, prunes_by, read_seconds
 from spark_apps.query.predicates import Filter, predicate_of_keys
 from spark_apps.query.reading import any_of
@@ -31,6 +39,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from spark_apps.indexes.handler import Key
+    from spark_apps.timeline.files import GroupKey
 
 logger = logging.getLogger(__name__)
 
@@ -43,6 +52,9 @@ many times as long reading must take as finding them (0: keys are taken at any s
 
 _JOB_SECONDS = 0.3
 """What a job that finds a few keys takes, beyond reading."""
+
+_ANY_SECONDS = 3600
+"""How long jobs may take that are worth any time."""
 
 
 @dataclass(frozen=True)
@@ -90,7 +102,7 @@ class JoinKeys:
         self,
         number: int,
         plan: ReadPlan,
-        planned: Callable[[Filter], ReadPlan],
+        planned: Planned,
         seconds: Callable[[ReadPlan], float] | None = None,
         kinds: Collection[str] | None = None,
     ) -> tuple[ReadPlan, str | None, str | None]:
@@ -114,24 +126,63 @@ class JoinKeys:
         self,
         number: int,
         plan: ReadPlan,
-        planned: Callable[[Filter], ReadPlan],
+        planned: Planned,
         seconds: Callable[[ReadPlan], float],
         kinds: Collection[str] | None,
     ) -> tuple[ReadPlan, str | None, str | None]:
         notes, filters = [], list[str]()
+        among: frozenset[GroupKey] | None = None
         for side in self._sides(number, plan):
             if kinds is not None and side.kind not in kinds:
                 notes.append(f"keys of {side} not taken: they could be others when the command reads them")
                 continue
             keys = self._keys(side, partial(seconds, plan))
+            if isinstance(keys, _Many):
+                try:
+                    plan, count, among = self._looked_up(side, keys, plan, partial(_within, planned, among), seconds)
+                    notes.append(f"{count:,} of {side}, looked up by a job")
+                except NotFound as why:
+                    notes.append(f"keys of {side} not taken: {keys.reason}, and {why}")
+                continue
             if isinstance(keys, str):
                 notes.append(f"keys of {side} not taken: {keys}")
                 continue
             asked = filter_of_keys(side, keys)
-            plan = planned(asked if plan.where is None else plan.where & asked)
+            plan = planned(asked if plan.where is None else plan.where & asked, among)
             notes.append(f"{len(keys):,} of {side}")
             filters += _filters(side, keys)
         return plan, "; ".join(notes) or None, " AND ".join(filters) or None
+
+    def _looked_up(
+        self, side: KeySide, many: _Many, plan: ReadPlan, planned: Planned, seconds: Callable[[ReadPlan], float]
+    ) -> tuple[ReadPlan, int, frozenset[GroupKey]]:
+        """Return what is read of a scan where a job looks the keys of a side up; see :class:`ManyKeys`.
+
+        :raises NotFound: if that is not worth its time.
+        """
+        if side.kind == "local" and self.request.explained():  # others were not looked into
+            raise NotFound("EXPLAIN runs nothing")
+        any_size = float(setting(self.spark, WORTH, str(DEFAULT_WORTH)) or 0) == 0
+        keys = ManyKeys(self.request, side, plan, planned, seconds, 0.0 if any_size else MANY_KEYS_WORTH)
+        keys.check_worth()
+        sample = self._sample(side) if many.sample is None else many.sample
+        asked = [filter_of_keys(side, half) for half in halves_of(sample)]
+        saved = keys.check_sample([one if plan.where is None else plan.where & one for one in asked])
+        limit = setting(self.spark, MAX_SECONDS, None)  # what was not set by the user is for keys on the driver
+        most = (_ANY_SECONDS if any_size else saved / 2) if limit is None else float(limit)
+        return keys.narrowed(most)
+
+    def _sample(self, side: KeySide) -> frozenset[Key]:
+        """Return some keys of a side, any of them.
+
+        :raises NotFound: if they are not there in time.
+        """
+        most = float(setting(self.spark, MAX_SECONDS, str(DEFAULT_MAX_SECONDS)) or 0)
+        answer = json.loads(self.request.keys(side.number, SAMPLED_KEYS, int(most * 1000)))
+        keys = str(answer["unknown"]) if "unknown" in answer else keys_of(side, answer["keys"])
+        if isinstance(keys, str):
+            raise NotFound(keys)
+        return keys
 
     def _sides(self, number: int, plan: ReadPlan) -> list[KeySide]:
         """Return the sides with keys that the table is pruned by, those that cost nothing first.
@@ -163,8 +214,8 @@ class JoinKeys:
     def _most(self) -> int:
         return int(setting(self.spark, MAX_BYTES, str(DEFAULT_MAX_BYTES)) or 0)
 
-    def _keys(self, side: KeySide, saved_by: Callable[[], float]) -> frozenset[Key] | str:
-        """Return the keys of a side, or why they are not taken.
+    def _keys(self, side: KeySide, saved_by: Callable[[], float]) -> frozenset[Key] | _Many | str:
+        """Return the keys of a side, that they are many, or why they are not taken.
 
         :param saved_by: estimates the seconds that reading what is left takes.
         """
@@ -189,11 +240,12 @@ class JoinKeys:
         if "unknown" in answer:
             return str(answer["unknown"])
         if len(answer["keys"]) > MAX_KEYS:
-            return f"they are more than {MAX_KEYS:,}"
+            some = keys_of(side, answer["keys"])
+            return some if isinstance(some, str) else _Many(f"they are more than {MAX_KEYS:,}", some)
         return keys_of(side, answer["keys"])
 
-    def _refusal(self, side: KeySide) -> str | None:
-        """Return why a side is not looked into."""
+    def _refusal(self, side: KeySide) -> _Many | str | None:
+        """Return why a side is not looked into, or that it has many keys."""
         if self.request.explained():
             return "EXPLAIN runs nothing"
         if not side.loaded:
@@ -201,10 +253,31 @@ class JoinKeys:
         if not side.deterministic:
             return "the cached frame of the other side would be another one if it were made anew"
         if side.bytes > self._most:
-            return f"the other side is read from {side.bytes:,} bytes, and {self._most:,} is the limit"
+            reason = f"the other side is read from {side.bytes:,} bytes, and {self._most:,} is the limit"
+            return _Many(reason) if setting(self.spark, MAX_BYTES, None) is None else reason
         if side.rows > MAX_KEYS and not side.filtered and side.kind != "planned":
-            return f"the other side has about {side.rows:,} rows"
+            return _Many(f"the other side has about {side.rows:,} rows")
         return None
+
+
+@dataclass(frozen=True)
+class _Many:
+    """More keys than come to the driver.
+
+    :param sample: some of them, ``None`` where none was taken.
+    """
+
+    reason: str
+    sample: frozenset[Key] | None = None
+
+
+def _within(
+    planned: Planned, first: frozenset[GroupKey] | None, where: Filter | None, among: Collection[GroupKey] | None = None
+) -> ReadPlan:
+    """Plan a read among file groups that a side before has left."""
+    if first is None or among is None:
+        return planned(where, first if among is None else among)
+    return planned(where, first & set(among))
 
 
 def keys_of(side: KeySide, rows: list[list[Any]]) -> frozenset[Key] | str:

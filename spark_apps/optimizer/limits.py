@@ -14,7 +14,23 @@ UNREGISTERED_MILLISECONDS = 10_000
 # --- keys of joins ----------------------------------------------------------------------------------------------------
 
 MAX_KEYS = 10_000
-"""Keys of one side of a join; more prune nothing."""
+"""Keys of one side of a join that come to the driver; more are looked up by a job."""
+
+MAX_MANY_KEYS = 1_000_000
+"""Keys of one side that a job looks up; more prune nothing."""
+
+MAX_NAMED_GROUPS = 1_000_000
+"""File groups that such a job may name."""
+
+SAMPLED_KEYS = 400
+"""Of so many keys, the files that hold one are counted before a job is asked for all: half of them name nearly all
+files where these are a hundred."""
+
+MIN_SPARED_SHARE = 0.1
+"""The share of files that keys must leave out, by estimate, for a job to look them up."""
+
+MANY_KEYS_WORTH = 2.0
+"""How many times as long reading what such keys leave out must take as looking them up: a sample has shown how much."""
 
 DEFAULT_MAX_BYTES = 16 * 1024 * 1024
 """Bytes of a side that is read for its keys, where the session does not say otherwise."""
@@ -24,6 +40,10 @@ DEFAULT_MAX_SECONDS = 2.0
 
 DEFAULT_WORTH = 10.0
 """How many times as long reading what keys may save must take as finding them, for they may save nothing."""
+
+COMMAND_ROW_SECONDS = 6e-7
+"""Seconds of a core in which a MERGE finds out that a row of its target has no match, beside reading its columns
+(`python -m benchmarks --only connector_merge`)."""
 
 # --- indexes that hold rows, in place of a source's files -------------------------------------------------------------
 

@@ -61,6 +61,7 @@ from spark_apps.storage.errors import (
 )
 from spark_apps.storage.store import Store
 from spark_apps.timeline.allowed_sources import PLAIN_FORMATS
+from spark_apps.timeline.files import GroupKey
 from spark_apps.timeline.locations import Location, Warehouse, locate
 from spark_apps.timeline.log import Timeline
 from spark_apps.timeline.model import DATA_TREE, TableDefinition
@@ -475,18 +476,19 @@ class Rewriter:
                 left.append(ScanDecision(scan.address, False, _NO_INDEX))
                 continue
             try:
-                chosen = choose_files(Snapshot(self.spark, handle.timeline.store, head), scan, number, keys)
+                logged = Snapshot(self.spark, handle.timeline.store, head)
+                chosen = choose_files(logged, scan, number, keys, partial(_own_bytes, request, number))
             except NotChosen as why:
                 left.append(ScanDecision(scan.address, False, str(why)))
                 continue
-            counts = json.loads(request.keep(number, chosen.lines) or "null") if chosen.lines else [0, 0]
+            counts = chosen.keep(request, number) if chosen.rules_out else [0, 0]
             if counts is None or counts[1] < counts[0]:
                 files = None if counts is None else (counts[0], counts[1])
                 return ScanDecision(
                     scan.address, True, None, chosen.plan, keys=chosen.keys, scanned=files, by_connector=True
                 )
             why_not = (
-                _why_not(chosen.plan) if not chosen.lines else "the files that indexes rule out are not in the scan"
+                _why_not(chosen.plan) if not chosen.rules_out else "the files that indexes rule out are not in the scan"
             )
             left.append(ScanDecision(scan.address, False, why_not, chosen.plan, keys=chosen.keys))
         return self._left(scan, left)
@@ -662,8 +664,8 @@ def _plan(request: Any, number: int, scan: _Scan, snapshot: Snapshot, query: _Qu
             where = filter_of(snapshot, text_of_predicate(bound))
         return where
 
-    def planned(where: Filter | None) -> ReadPlan:
-        return plan_read(snapshot, where, columns, shuffled_by=shuffles)
+    def planned(where: Filter | None, among: Collection[GroupKey] | None = None) -> ReadPlan:
+        return plan_read(snapshot, where, columns, shuffled_by=shuffles, among=among)
 
     about = (scan.filters, scan.first, columns, tuple(shuffles))
     plan = query.planned(snapshot.state, about, lambda: planned(asked()))
@@ -675,7 +677,7 @@ def _plan(request: Any, number: int, scan: _Scan, snapshot: Snapshot, query: _Qu
         return _Reading(plan, None, taken, passing)
     if keeps_buckets(plan):
         return _Reading(plan, _kept_text(plan), taken, passing)
-    plan = plan_read(snapshot, plan.where, columns)
+    plan = plan_read(snapshot, plan.where, columns, among=plan.groups)
     words = "shuffled: files that the index does not hold are read too, and this Spark keeps no buckets then"
     return _Reading(plan, words, taken, passing)
 
@@ -693,6 +695,11 @@ def _kept_text(plan: ReadPlan) -> str:
     alone = len(plan.covering_scans) == 1 and not plan.files
     others = "" if alone else "; rows of other files are shuffled to them"
     return f"avoided: {kept.count} buckets by {', '.join(kept.columns)}{others}"
+
+
+def _own_bytes(request: Any, number: int) -> int:
+    """Return the bytes of the files that a connector's scan has by itself."""
+    return int(request.bytes(number))
 
 
 def _put(request: Any, number: int, plan: ReadPlan, passing: str | None = None) -> None:

@@ -19,7 +19,7 @@ from pyspark.sql import DataFrame
 
 from spark_apps.actions.source_diff import with_listed
 from spark_apps.mergetree.external_files import describe_scan
-from spark_apps.optimizer.file_choice import path_key
+from spark_apps.optimizer.file_choice import path_key, runs_of
 from spark_apps.optimizer.limits import MAX_LISTS
 from spark_apps.query.planning import matching_partitions
 from spark_apps.sources.listing import ListedFile
@@ -54,13 +54,7 @@ class ScannedFiles:
 
     def text_of(self, files: Iterable[DataFile]) -> str:
         """Return the places of files, as ``FileList.at`` of ``index_rule.java`` reads them: ``0,4-7``."""
-        runs: list[list[int]] = []
-        for place in sorted(self.places[file.path] for file in files):
-            if runs and runs[-1][1] == place - 1:
-                runs[-1][1] = place
-            else:
-                runs.append([place, place])
-        return ",".join(str(first) if first == last else f"{first}-{last}" for first, last in runs)
+        return runs_of(self.places[file.path] for file in files)
 
     def facts_of(self, files: Sequence[DataFile], columns: Sequence[str]) -> str:
         """Return what Spark learns of a scan of these files; JSON."""

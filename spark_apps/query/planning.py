@@ -435,6 +435,7 @@ def plan_read(
     *,
     shuffled_by: Sequence[Shuffle] = (),
     handlers: Mapping[str, IndexHandler] | None = None,
+    among: Collection[GroupKey] | None = None,
 ) -> ReadPlan:
     """Return what a query reads for the rows that satisfy a predicate.
 
@@ -444,6 +445,7 @@ def plan_read(
     :param shuffled_by: how the query would shuffle these rows; an index whose buckets avoid that is read in place
         of files that take as many bytes, and its buckets are kept.
     :param handlers: what answers for some indexes in place of the code of their kinds, by their names.
+    :param among: the file groups that have rows which count, where that is known otherwise; ``None`` for all.
     :raises OtherFormat: if the table is a source whose folder is another format's by now.
     """
     if snapshot.external is not None:
@@ -451,6 +453,8 @@ def plan_read(
     draft = _Draft(snapshot, None if where is None else where.predicate)
     draft.shuffled_by = tuple(shuffled_by)
     draft.handlers = handlers or {}
+    if among is not None:
+        draft.groups = {group: None for group in draft.groups if group in among}
     if where is None:
         draft.refuse_all(NotUsed("no_keys", "there is no predicate"))
     elif not where.parsed:

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any
 
 from spark_apps.engine.java_part import compiled, new
 from spark_apps.engine.no_session import NO_SPARK
-from spark_apps.engine.pyspark_names import DataFrame, F
-from spark_apps.engine.spark_utils import over_connect
+from spark_apps.engine.pyspark_names import F
+from spark_apps.engine.spark_utils import frame_of_plan, over_connect
 from spark_apps.engine.spark_versions import message_of
 from spark_apps.mergetree.schema import column
 from spark_apps.mergetree.tree import ConnectorRows
@@ -95,9 +95,7 @@ class IcebergSession:
             return self._tables.only(rows._jdf.queryExecution().optimizedPlan(), asked)
 
         plan = self._ask(planned, address)
-        session = self._spark._jsparkSession
-        frame = DataFrame(_datasets(self._jvm, session).ofRows(session, plan), self._spark)
-        return ConnectorRows(frame, FILE, _spellings)
+        return ConnectorRows(frame_of_plan(self._spark, plan), FILE, _spellings)
 
     def _ask(self, question: Callable[[], Any], what: str) -> Any:
         try:
@@ -122,14 +120,6 @@ def _spellings(path: str) -> tuple[str, ...]:
         return (path,)
     local = path.removeprefix("file://")
     return (local, f"file:{local}", f"file://{local}")
-
-
-def _datasets(jvm: Any, session: Any) -> Any:
-    """Return the companion of the session's kind of frames, which from Spark 4 on is in another package."""
-    package = jvm
-    for part in session.getClass().getPackage().getName().split("."):
-        package = getattr(package, part)
-    return package.Dataset
 
 
 def iceberg_of(spark: SparkSession) -> IcebergSession | None:

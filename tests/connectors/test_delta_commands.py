@@ -12,6 +12,7 @@ import pytest
 
 import spark_apps
 from spark_apps import IndexedTable
+from spark_apps.optimizer import many_keys
 from tests.connectors.comparing import watched
 from tests.spark_apps.small_tables import in_order
 
@@ -53,6 +54,13 @@ def merge(source: str, *clauses: str, on: str = "t.key = s.key") -> str:
 MATCHED = "WHEN MATCHED THEN UPDATE SET n = s.m"
 NOT_MATCHED = "WHEN NOT MATCHED THEN INSERT (id, key, n, s) VALUES (s.key, s.key, s.m, 'new')"
 
+MANY = f"(SELECT 7000L + id AS key, 1 AS m FROM range(12000) UNION ALL SELECT * FROM {values(119, 121)})"
+"""More keys than come to the driver, of which few are in the table."""
+NARROW = (
+    f"(SELECT IF(id < 5, NULL, cast(7000 + id AS int)) AS key, 1 AS m FROM range(12000) UNION ALL SELECT {key(122)}, 2)"
+)
+"""The same, of another type of whole numbers, and with nulls."""
+
 STATEMENTS = [
     (merge(values(117, 518, 519), MATCHED, NOT_MATCHED), True),
     (merge(values(217, 218), MATCHED, on="t.key = s.key AND t.n < 50"), True),
@@ -60,6 +68,9 @@ STATEMENTS = [
     (merge(values(318, 619), "WHEN MATCHED AND s.m = 318 THEN DELETE", MATCHED), True),
     (merge("{source}", MATCHED, NOT_MATCHED), True),
     (merge("(SELECT key, m FROM {source} WHERE rand() >= 0 LIMIT 10)", MATCHED), True),
+    (merge(MANY, MATCHED), True),
+    (merge(MANY, "WHEN MATCHED AND t.n > 20 THEN DELETE", on="t.key <=> s.key AND t.s = 'a'"), True),
+    (merge(NARROW, MATCHED), True),
     (f"UPDATE {{t}} SET s = 'b' WHERE key IN ({key(121)}, {key(521)})", True),
     (f"DELETE FROM {{t}} WHERE key = {key(123)}", True),
     # From here on all files may be others than the index covers.
@@ -72,6 +83,7 @@ STATEMENTS = [
 def test_given_an_index_then_commands_do_what_they_do_without(spark, twins, monkeypatch):
     seen = watched(monkeypatch)
     indexed, plain, keys = twins
+    monkeypatch.setattr(many_keys, "SAMPLED_KEYS", 100)  # the table is read sooner than more are looked up
     spark.conf.set("spark.lakeindex.joinKeys.worth", "0")
     for statement, pruned in STATEMENTS:
         del seen[:]

@@ -14,6 +14,7 @@ import pytest
 
 import spark_apps
 from spark_apps import IndexedTable
+from spark_apps.optimizer import many_keys
 from tests.connectors import iceberg_tables
 from tests.connectors.comparing import watched
 from tests.connectors.iceberg_tables import MERGE_ON_READ, make
@@ -44,6 +45,11 @@ STATEMENTS = [
     (f"DELETE FROM {{t}} WHERE key = {key(117)}", 1),
     ("DELETE FROM {t} WHERE key IN (SELECT key FROM prod.db.changes)", 2),
 ]
+# More keys than come to the driver: of an Iceberg table, which is pinned.
+STATEMENTS += [
+    (f"MERGE INTO {{t}} t USING prod.db.many s ON t.key = s.key {MATCHED}", 2),
+    ("DELETE FROM {t} WHERE key IN (SELECT key FROM prod.db.many)", 2),
+]
 COUNTS = ("added-records", "deleted-records", "added-data-files", "deleted-data-files", "added-position-deletes")
 
 
@@ -54,6 +60,8 @@ def twins(request, spark, iceberg) -> tuple[str, str, str]:
     for name in names:
         make(spark, name, FILES, ROWS, **MODES[request.param])
     spark.sql(f"CREATE OR REPLACE TABLE prod.db.changes USING iceberg AS SELECT * FROM {SOURCE}")
+    many = f"SELECT * FROM {SOURCE} UNION ALL SELECT if(id < 3, null, id + 5000000000), 1 FROM range(12000)"
+    spark.sql(f"CREATE OR REPLACE TABLE prod.db.many USING iceberg AS {many}")
     table = IndexedTable.register(spark, names[0])
     table.create_index("by_key", "secondary", ["key"])
     return names[0], names[1], table._handle.timeline.store.uri
@@ -63,6 +71,7 @@ def twins(request, spark, iceberg) -> tuple[str, str, str]:
 def test_given_an_index_then_a_command_does_what_it_does_without(spark, twins, statement, kept, monkeypatch):
     names, log = twins[:2], twins[2]
     seen = watched(monkeypatch)
+    monkeypatch.setattr(many_keys, "SAMPLED_KEYS", 100)  # the table is read sooner than more are looked up
     spark.conf.set("spark.lakeindex.joinKeys.worth", "0")
     first = [snapshots(spark, name)[0][0] for name in names]
     try:

@@ -513,8 +513,12 @@ def groups_of(entries: DataFrame, snapshot: Snapshot) -> frozenset[GroupKey]:
     if not snapshot.data.by_id and not locator.is_known:
         partitions = entries.select(PARTITION).distinct().collect()
         return frozenset(group for row in partitions for group in locator.all_groups(row[0]))
-    pairs = with_bucket(entries, snapshot).where(column(BUCKET).isNotNull()).select(PARTITION, BUCKET).distinct()
-    return frozenset((row[0], row[1]) for row in pairs.collect())
+    return frozenset((row[0], row[1]) for row in group_pairs(entries, snapshot).collect())
+
+
+def group_pairs(entries: DataFrame, snapshot: Snapshot) -> DataFrame:
+    """Return the file groups that entries refer to, each once: partition and id. The table's hash function is known."""
+    return with_bucket(entries, snapshot).where(column(BUCKET).isNotNull()).select(PARTITION, BUCKET).distinct()
 
 
 class GroupLocator:

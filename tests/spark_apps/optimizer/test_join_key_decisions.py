@@ -12,6 +12,7 @@ import pytest
 
 from spark_apps.optimizer import join_keys
 from spark_apps.optimizer.join_keys import JoinKeys, KeySide, filter_of_keys, keys_of
+from spark_apps.optimizer.many_keys import groups_of_all, halves_of
 from spark_apps.query import planning
 from spark_apps.query.planning import prunes_by
 from spark_apps.query.predicates import And, Comparison, Filter, In, IsNull, KeySet, Not, keys_for
@@ -111,7 +112,7 @@ def decided(request: Request, snapshot: Any = None) -> tuple[Any, str | None, st
         snapshot=snapshot, where=None, predicate=None, nothing_matches=False, used=(), columns=()
     )
     keys = JoinKeys(Session(), request, lambda number: None)  # type: ignore[arg-type]
-    return keys.narrowed(0, plan, lambda where: where.predicate)  # type: ignore[arg-type,return-value]
+    return keys.narrowed(0, plan, lambda where, among=None: where.predicate)  # type: ignore[arg-type,return-value]
 
 
 @pytest.mark.parametrize(
@@ -126,7 +127,7 @@ def decided(request: Request, snapshot: Any = None) -> tuple[Any, str | None, st
 def test_a_side_that_is_not_cheap_or_not_the_same_each_time_is_not_looked_into(one: KeySide, words: str) -> None:
     request = Request(one)
 
-    assert words in (decided(request)[1] or "")
+    assert words in (decided(request, table(("compact", "k")))[1] or "")
     assert request.asked == 0
 
 
@@ -147,8 +148,9 @@ def test_explain_takes_only_values_that_stand_in_the_query() -> None:
 
 
 def test_more_keys_than_are_looked_up_prune_nothing_and_none_leave_nothing() -> None:
-    many = decided(Request(side(), keys=[(n,) for n in range(10_001)]))
-    assert many[1] == "keys of k not taken: they are more than 10,000"
+    many = decided(Request(side(), keys=[(n,) for n in range(10_001)]), table(("compact", "k")))
+    words = "they are more than 10,000, and no index has entries of these columns alone"
+    assert many[1] == f"keys of k not taken: {words}"
     assert decided(Request(side(), keys=[(n,) for n in range(10_000)]))[1] == "10,000 of k"
     assert decided(Request(side(), keys=[]))[0] == In("k", frozenset())
 
@@ -194,3 +196,28 @@ def test_keys_of_several_columns_are_told_together_beside_what_the_query_asks() 
     )
     many = filter_of_keys(two, frozenset((n, n) for n in range(1_001)))
     assert isinstance(keys_for(many.predicate, ["k"]), KeySet)
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "both", "left"),
+    [
+        (0, 0, 0, 0),
+        (3, 3, 3, 3),
+        (10, 10, 10, 10),
+        (63, 63, 40, 99),
+        (200, 200, 0, 500),
+        (300, 300, 100, 500),
+        (1, 0, 0, 500),
+    ],
+)
+def test_two_halves_of_a_sample_tell_how_many_files_all_keys_are_in(
+    first: int, second: int, both: int, left: int
+) -> None:
+    assert int(groups_of_all(first, second, both, 500)) == left
+
+
+def test_the_halves_of_a_sample_are_taken_from_all_of_it() -> None:
+    first, second = halves_of([(n,) for n in range(10_000)])
+
+    assert first.isdisjoint(second) and len(first | second) == 400
+    assert max(first | second) == (9_975,)

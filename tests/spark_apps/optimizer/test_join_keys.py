@@ -10,7 +10,7 @@ import pytest
 
 import spark_apps
 from spark_apps import IndexedTable
-from spark_apps.optimizer import join_keys
+from spark_apps.optimizer import join_keys, many_keys
 from tests.spark.local import session_with
 from tests.spark_apps.optimizer.test_plain_queries import answers, read_of
 
@@ -283,13 +283,52 @@ def test_a_small_side_of_files_is_read_for_its_keys_and_within_its_limits(spark:
             assert len(answers(spark, FILES_SIDE)) == 298
 
 
-@pytest.mark.by_turn(1)
-def test_many_keys_prune_nothing(spark: SparkSession) -> None:
-    values = ", ".join(f"({n})" for n in range(20_000, -1, -1))
-    query = f"SELECT t.id FROM t JOIN (VALUES {values}) many(x) ON t.k = many.x"
+ALL_KEYS = f"(VALUES {', '.join(f'({n}L)' for n in range(-20, 80))}, (null), (5000000000L)) many(x)"
+MANY_KEYS = {
+    f"{FILES_SIDE} WHERE g.k < 12": "12 of k, looked up by a job",
+    f"{FILES_SIDE} AND t.b <=> g.k DIV 10 WHERE g.k BETWEEN 3 AND 19": "17 of k, b, looked up by a job",
+    "SELECT t.id FROM t LEFT SEMI JOIN (SELECT IF(k BETWEEN 50 AND 55, k, null) AS x FROM groups) g "
+    "ON t.k <=> g.x": "60 of k, looked up by a job",
+    f"SELECT t.id FROM t JOIN {ALL_KEYS} ON t.k = many.x": "keys of k not taken: they are more than 5, and nearly all "
+    "files hold one of them",
+}
 
-    assert keys_of_scans(query, spark) == ["keys of k not taken: they are more than 10,000"]
-    assert len(answers(spark, query)) == 398
+
+@pytest.mark.by_turn(4)
+@pytest.mark.parametrize("query", MANY_KEYS)
+def test_many_keys_are_looked_up_by_a_job_unless_nearly_all_files_hold_one(
+    spark: SparkSession, query: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(join_keys, "MAX_KEYS", 5)
+
+    check(spark, query, [MANY_KEYS[query]])
+
+
+@pytest.mark.by_turn(1)
+def test_many_keys_prune_nothing(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(join_keys, "MAX_KEYS", 5)
+    monkeypatch.setattr(many_keys, "MAX_MANY_KEYS", 11)
+
+    check(
+        spark, f"{FILES_SIDE} WHERE g.k < 12", ["keys of k not taken: they are more than 5, and they are more than 11"]
+    )
+
+
+@pytest.mark.by_turn(4)
+def test_a_file_that_came_since_is_read_whatever_a_job_finds_of_many_keys(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows = spark.range(0, 80, 1, 4).selectExpr("id", "cast(id AS int) AS k")
+    rows.write.parquet(str(tmp_path / "more"))
+    IndexedTable.register(spark, tmp_path / "more").create_index("by_k", kind="secondary", columns=["k"])
+    rows.where("id = 3").write.mode("append").parquet(str(tmp_path / "more"))
+    spark_apps.enable(spark, sources=[str(tmp_path / "more")])
+    spark.read.parquet(str(tmp_path / "more")).createOrReplaceTempView("more")
+    monkeypatch.setattr(join_keys, "MAX_KEYS", 5)
+    query = "SELECT m.id FROM more m JOIN groups g ON m.k = g.k WHERE g.k < 12"
+
+    check(spark, query, ["12 of k, looked up by a job"], "more")
+    assert len(answers(spark, query)) == 13
 
 
 def test_a_side_that_takes_longer_than_it_may_spare_is_not_looked_into(
