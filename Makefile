@@ -36,7 +36,7 @@ quickstart: venv  ## Five million rows, an index, one query before and after; no
 demo: venv  ## The whole main job on real flights, on a real Airflow
 	$(BIN)/python -m dags_examples.demo $(DEMO_ARGS)
 
-test: venv  ## All tests but the heavy ones: about a quarter of an hour
+test: venv  ## All tests but the heavy ones, of long ones those of this commit's turn: about 9 minutes
 	$(PYTEST) -n $(WORKERS) --dist loadfile --no-loadscope-reorder -m "not heavy and not connectors" $(TEST_ARGS)
 
 unit: venv  ## The tests that need neither Spark nor Airflow nor a server: 90 s

@@ -1,5 +1,5 @@
 """``python -m dags_examples.demo``: runs the example DAGs on a real Airflow, checks the table against the raw data, and
-measures what indexes save on ten million rows.
+measures what indexes save on five million rows.
 
 Exit status 0 only if every number agrees.
 """
@@ -72,7 +72,7 @@ def main() -> int:
         if options.all:
             with timed(console, "The same flights in tables of others"):
                 agreed.append(check_copies(console, spark, work / "copies", flights))
-        with timed(console, "Ten million flights, asked with and without indexes"):
+        with timed(console, "Five million flights, asked with and without indexes"):
             agreed.append(_measure(console, work))
         with timed(
             console, "Advice on indexes, from the queries that the table was asked, and what following it saves"
@@ -114,7 +114,7 @@ def _airflow(work: Path, server: LocalConnectServer) -> Iterator[LocalAirflow]:
 
 
 def _measure(console: Console, work: Path) -> bool:
-    """Ask ten million flights, in a process whose Spark has the usual settings; return whether all is well."""
+    """Ask five million flights, in a process whose Spark has the usual settings; return whether all is well."""
     command = [sys.executable, "-m", "dags_examples.demo.worth", str(work / "history")]
     # Where a session of Spark Connect is open, pyspark says so to each process that is started.
     env = {name: value for name, value in os.environ.items() if name != "SPARK_CONNECT_MODE_ENABLED"}
