@@ -6,6 +6,7 @@ import gc
 import os
 import sys
 import tempfile
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -92,9 +93,11 @@ def in_this_turn(items: list[pytest.Item]) -> list[pytest.Item]:
 
     Each test that has the mark itself begins at a commit of its own, unless it names others that it shares something
     long with: ``by_turn(n, group="…")``. With ``first=k`` it is the commits k, k + n, k + 2n that run the first case:
-    so what takes longest is laid apart.
+    so what takes longest is laid apart. With ``together=m`` each m cases, or tests of a module, come in one commit, as
+    where a fixture takes longer than they do.
     """
     drawn_from: dict[tuple[str, int, int | None], dict[object, list[pytest.Item]]] = {}
+    seen: Counter[str] = Counter()
     for item in items:
         for node, mark in item.iter_markers_with_node("by_turn"):
             turns, first, group = mark.args[0], mark.kwargs.get("first"), mark.kwargs.get("group")
@@ -105,6 +108,9 @@ def in_this_turn(items: list[pytest.Item]) -> list[pytest.Item]:
                 place, one = place.rpartition("/")[0] if first is None else place, item.path
             elif node is item:
                 place += f"::{group or getattr(item, 'originalname', item.name)}"
+            if "together" in mark.kwargs:
+                one = seen[place] // mark.kwargs["together"]
+                seen[place] += 1
             drawn_from.setdefault((place, turns, first), {}).setdefault(one, []).append(item)
             break
     left = {id(item) for some in drawn_from.values() for together in some.values() for item in together}

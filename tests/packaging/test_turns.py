@@ -61,6 +61,14 @@ def test_given_a_first_turn_or_a_group_then_tests_run_there_and_together(monkeyp
     assert len([*chain.from_iterable(ran)]) == 5
 
 
+def test_given_cases_that_come_together_then_few_commits_run_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    cases = [Case("tests/test_a.py", f"test_{number}", by_turn(8, together=4), own=False) for number in range(7)]
+
+    ran = [each for each in runs(monkeypatch, cases, range(8)) if each]
+
+    assert sorted(ran, key=len, reverse=True) == [[c.nodeid for c in cases[:4]], [c.nodeid for c in cases[4:]]]
+
+
 def test_given_what_draws_within_a_test_by_turns_then_its_runs_draw_all(monkeypatch: pytest.MonkeyPatch) -> None:
     drawn: list[int] = []
     for turn in range(5, 5 + 4 * 8, 4):

@@ -1,4 +1,4 @@
-"""Some actions on a keyed table with buckets, each beside each: others by each commit; ``make pairs`` does all.
+"""Some actions on a keyed table with buckets, each beside each: others by each fourth commit; ``make pairs`` does all.
 
 Which ones is drawn by the hash of the commit, so that the same commit does the same, and many commits do all those that
 a whole run has been through.
@@ -18,7 +18,7 @@ from tests.differential.session import small
 from tests.pairs.actions import acts_of
 from tests.pairs.arena import Arena, Outcome
 
-pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(600), pytest.mark.by_turn(4)]
+pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(600), pytest.mark.by_turn(8, together=5)]
 
 ACTIONS = 3
 SHAPE = "buckets"

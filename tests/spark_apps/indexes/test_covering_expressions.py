@@ -104,7 +104,7 @@ def test_given_a_source_then_its_rows_are_read_from_the_index_by_the_expression_
             verify_entries(table.snapshot, "by_user")
 
 
-@pytest.mark.by_turn(4)
+@pytest.mark.by_turn(4, first=1)
 def test_given_a_keyed_table_then_every_change_is_followed_by_refreshes_and_another_session_is_kept_off(
     spark: Any, tmp_path: Path
 ) -> None:

@@ -71,7 +71,7 @@ def _footer(data: bytearray, path: Path) -> None:
     [("record", False), ("secondary", False), ("secondary", True), ("compact", False), ("covering", False),
      ("covering", True)],
 )  # fmt: skip
-@pytest.mark.by_turn(24)
+@pytest.mark.by_turn(24, together=3)
 def test_given_a_byte_turned_over_in_a_large_index_file_then_a_query_answers_from_the_rows(
     table: IndexedTable, monkeypatch: pytest.MonkeyPatch, name: str, by_spark: bool, damage: Callable[..., None]
 ) -> None:

@@ -24,7 +24,7 @@ from spark_apps.layout.types import normalize, parse_type
 from spark_apps.mergetree.write import write_options
 from spark_apps.storage.errors import InvalidInput, InvalidSchema
 
-pytestmark = pytest.mark.by_turn(16)
+pytestmark = pytest.mark.by_turn(16, together=4)
 
 ROWS, CHANGED = 400, 60
 _EPOCH = dt.datetime(2024, 1, 1)

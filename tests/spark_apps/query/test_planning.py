@@ -15,7 +15,7 @@ from tests.spark_apps.frames import frame
 from tests.spark_apps.indexes.support import scanned
 from tests.spark_apps.small_tables import in_order
 
-pytestmark = [pytest.mark.spark, pytest.mark.by_turn(16)]
+pytestmark = [pytest.mark.spark, pytest.mark.by_turn(16, together=4)]
 
 
 @pytest.fixture(scope="module")

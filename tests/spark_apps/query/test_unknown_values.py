@@ -18,7 +18,7 @@ from spark_apps.query.parsing import parse_predicate
 from spark_apps.query.predicates import may_match
 from spark_apps.storage.errors import LakeIndexError
 
-pytestmark = pytest.mark.by_turn(24)
+pytestmark = pytest.mark.by_turn(24, together=4)
 
 FAR = 4_000_000  # the year 12921, in days since 1970
 DAYS = [19723, FAR, -FAR, None, 0, 2932896, -719162, FAR]

@@ -15,7 +15,7 @@ from tests.spark.releases import since
 from tests.spark_apps.frames import frame
 from tests.spark_apps.small_tables import in_order, rows_of
 
-pytestmark = [pytest.mark.spark, pytest.mark.by_turn(16)]
+pytestmark = [pytest.mark.spark, pytest.mark.by_turn(16, together=4)]
 
 DDL = "id int, c string, t tinyint"
 ROWS = [(n, "abc"[n % 3], n % 5 or None) for n in range(12)]

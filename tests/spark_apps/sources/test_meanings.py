@@ -23,7 +23,7 @@ from spark_apps.timeline.model import Field, SourceDefinition, TableDefinition
 from tests.spark.local import session_with
 from tests.spark_apps.small_tables import in_order, rows_of
 
-pytestmark = [pytest.mark.spark, pytest.mark.by_turn(24)]
+pytestmark = [pytest.mark.spark, pytest.mark.by_turn(24, together=4)]
 
 DDL = "id int, n int, ts timestamp, d date, s string, _corrupt_record string"
 JSON = r"""{"id":1,"n":5,"ts":"2024-01-01 05:00:00","d":"2024-01-01","s":"a"}
