@@ -56,7 +56,7 @@ def run_seeds(
 ) -> int:
     """Work on seeds in several processes (``PROCESSES``) until the time is up (``MINUTES``); return the exit code.
 
-    ``SEEDS`` (a list) names those to work on, whatever was done before.
+    ``SEEDS`` (a list) names those to work on, whatever was done before; ``FIRST=1`` ends with the first that fails.
 
     :param done: the file in which what was done is kept. :param what: the name of what a seed makes, in the plural.
     :param begin: prepares a process. :param work: does one seed, unless that time of the clock has passed.
@@ -73,6 +73,9 @@ def run_seeds(
             try:
                 for running in as_completed([pool.submit(work, seed, until) for seed in left]):
                     progress.take(running.result())
+                    if os.environ.get("FIRST") == "1" and progress.failed:
+                        pool.shutdown(wait=False, cancel_futures=True)
+                        break
             except BaseException:
                 pool.shutdown(wait=False, cancel_futures=True)
                 raise

@@ -2,7 +2,8 @@
 
 ``HISTORIES`` or ``WALKS`` (1000): seeds from 0 on; ``ODDITIES`` (150): odd histories before them; ``MINUTES`` (60):
 when to stop; ``SEEDS`` (a list): these alone, whatever was done, ``WITHOUT`` some steps of a walk; ``PROCESSES`` (2),
-each with a Spark of its own. What was done stands in ``.differential``, so that the next run goes on.
+each with a Spark of its own; ``FIRST=1`` ends with the first that differs. What was done stands in ``.differential``,
+so that the next run goes on.
 """
 
 from __future__ import annotations

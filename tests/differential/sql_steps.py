@@ -210,7 +210,7 @@ class SqlSteps(Steps):
         lossy = [name for name in self.model.key if types[name] in _LOSSY]
         small = all(abs(value) < 1000 for row in rows for name in lossy for value in self.model._pick(row, [name])
                     if isinstance(value, int))  # fmt: skip
-        if not lossy or not small or self.rng.random() < 0.75:
+        if not lossy or not small or self.rng.random() < 0.6:
             return rows, types
         name = self.rng.choice(lossy)
         at = self.model.names.index(name)

@@ -105,7 +105,7 @@ class Walk(SqlSteps, Keyed):
     # --- steps ----------------------------------------------------------------------------------------------------
 
     def _choices(self) -> list[Callable[[], Step | None]]:
-        writes = [self.sql_merge] * 5 + [self.sql_update] * 2 + [self.sql_delete, self.sql_insert, self.stream]
+        writes = [self.sql_merge] * 8 + [self.sql_update] * 2 + [self.sql_delete, self.sql_insert, self.stream]
         late = [self.upsert_deleted, self.delete_until, self.replay] * (2 if self.model.ordered else 1)
         return [*super()._choices(), *writes, *late, self.publish]
 

@@ -67,7 +67,7 @@ def work(seed: int, until: float, search: str = "histories", without: Sequence[i
         if has_ended(_spark):  # whatever else a history finds is reported, and the others go on
             raise
         trace, said = "".join(traceback.format_exception(error))[-6000:], f"{error}"[:4000]
-        if search == "walks" and not without:
+        if search == "walks" and not without and os.environ.get("FIRST") != "1":
             steps, failure = shrunk(_spark, folder, seed, time.time() + _SHRINKING, _peer)
             if steps:
                 listed = ",".join(map(str, steps))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import keyword
 import os
@@ -10,7 +11,7 @@ import shutil
 import subprocess
 import sys
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -20,6 +21,8 @@ LIST = Path(__file__).with_name("faults.toml")
 RESULTS = Path(__file__).with_name("results.json")
 
 COPIED = (*PACKAGES, "dags_examples", "tests", "benchmarks", "docs")
+FILES = ("README.md", "CHANGELOG.md", "CONTRIBUTING.md", "LICENSE", "Makefile", "pyproject.toml", "setup.cfg",
+         "constraints.txt")  # fmt: skip
 ONE_RUN_SECONDS = 900
 _FOUND = re.compile(r"^(?:FAILED|ERROR) (.+?)(?: - .*)?$", re.MULTILINE)
 
@@ -32,6 +35,7 @@ class Fault:
     :param file: path from the root; ``replace`` stands in it exactly once, and ``by`` takes its place.
     :param tests: what pytest is given: files, or tests of them, where the fault should be found.
     :param environment: more variables for these tests, such as how much of a search runs.
+    :param walk: the seed of a walk (``make walks``) that finds it too, looked for by :mod:`tests.mutants.by_walks`.
     """
 
     name: str
@@ -41,6 +45,7 @@ class Fault:
     by: str
     tests: tuple[str, ...]
     environment: Mapping[str, str]
+    walk: int | None = None
 
     @property
     def room(self) -> str:
@@ -86,6 +91,7 @@ def faults() -> list[Fault]:
             one["by"],
             tuple(one["tests"]),
             one.get("environment", {}),
+            one.get("walk"),
         )
         for one in listed
     ]
@@ -97,37 +103,35 @@ def rooms() -> list[str]:
     return sorted(str(folder.parent.relative_to(ROOT)) for folder in folders)
 
 
+@contextlib.contextmanager
+def planted_copy(fault: Fault, folder: Path) -> Iterator[Path]:
+    """Give a copy of the code with a fault in it, which is taken away afterwards."""
+    copy = folder / "tree"
+    shutil.rmtree(copy, ignore_errors=True)
+    try:
+        for name in COPIED:  # with what is compiled, which counts for files as old as they were
+            shutil.copytree(ROOT / name, copy / name)
+        for name in FILES:
+            shutil.copy(ROOT / name, copy / name)
+        (copy / fault.file).write_text(fault.planted(ROOT), encoding="utf-8")
+        yield copy
+    finally:
+        shutil.rmtree(copy, ignore_errors=True)
+
+
 def search(fault: Fault, folder: Path) -> list[str]:
     """Plants a fault in a copy of the code and runs its tests; returns all that failed, by their node ids.
 
     :param folder: where the copy is made; taken away afterwards.
     :raises RuntimeError: if the tests could not be run.
     """
-    copy = folder / "tree"
-    shutil.rmtree(copy, ignore_errors=True)
-    try:
-        for name in COPIED:  # with what is compiled, which counts for files as old as they were
-            shutil.copytree(ROOT / name, copy / name)
-        for name in (
-            "README.md",
-            "CHANGELOG.md",
-            "CONTRIBUTING.md",
-            "LICENSE",
-            "Makefile",
-            "pyproject.toml",
-            "setup.cfg",
-            "constraints.txt",
-        ):
-            shutil.copy(ROOT / name, copy / name)
-        (copy / fault.file).write_text(fault.planted(ROOT), encoding="utf-8")
-        command = [sys.executable, "-m", "pytest", "-q", "-m", "not heavy", "-p", "no:cacheprovider", *fault.tests]
+    command = [sys.executable, "-m", "pytest", "-q", "-m", "not heavy", "-p", "no:cacheprovider", *fault.tests]
+    with planted_copy(fault, folder) as copy:
         # Before the code that this environment has installed; all tests, whichever turn they run in.
         environment = {**os.environ, "PYTHONPATH": str(copy), "TURN": "all", **fault.environment}
         run = subprocess.run(
             command, cwd=copy, env=environment, capture_output=True, text=True, timeout=ONE_RUN_SECONDS, check=False
         )
-    finally:
-        shutil.rmtree(copy, ignore_errors=True)
     failed = sorted(set(_FOUND.findall(run.stdout)))
     if run.returncode not in (0, 1) or bool(failed) != bool(run.returncode):
         raise RuntimeError(
