@@ -9,6 +9,9 @@ from pathlib import Path
 
 import pytest
 
+# One process serves all of them, and takes longer than they do.
+pytestmark = pytest.mark.by_turn(4, together=9)
+
 AIRFLOW = """
 from airflow.sdk import BaseHook, BaseOperator, BaseSensorOperator, TaskGroup
 try:
@@ -65,14 +68,12 @@ def parsed() -> set[str]:
     return modules_after(DAG_FILE) - modules_after(AIRFLOW)
 
 
-@pytest.mark.by_turn(4)
 def test_importing_all_that_dags_and_triggerers_use_imports_neither_pyspark_nor_pyarrow_nor_pandas() -> None:
     loaded = modules_after(f"{DAG_FILE}\nimport airflow_provider_index.triggers, airflow_provider_index.runners")
 
     assert not {name.split(".")[0] for name in loaded} & {"pyspark", "pyarrow", "pandas", "py4j", "numpy"}
 
 
-@pytest.mark.by_turn(4)
 def test_parsing_a_dag_file_imports_nothing_that_only_a_running_task_needs(parsed: set[str]) -> None:
     ours = {name.partition(".")[2] for name in parsed if name.startswith(("airflow_provider_index.", "spark_apps."))}
     more = {name for name in ours if name.partition(".")[0] not in PARSED} - BESIDE

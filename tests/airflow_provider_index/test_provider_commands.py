@@ -17,6 +17,9 @@ from airflow_provider_index.airflow_version import airflow_version
 PACKAGE = "airflow-provider-index"
 COMMANDS = ("list", "hooks", "behaviours", "widgets", "triggers", "links", "configs", "get")
 
+# One process serves all of them, and takes longer than they do.
+pytestmark = pytest.mark.by_turn(4, together=9)
+
 # One process for all: each start of the command takes seconds.
 SCRIPT = """
 import contextlib, io, json, sys
@@ -62,7 +65,6 @@ def own(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return [row for row in rows if any(PACKAGE in str(value) or "index" in str(value) for value in row.values())]
 
 
-@pytest.mark.by_turn(8)
 def test_the_provider_is_listed_with_what_it_is_for(said: dict[str, Any]) -> None:
     (row,) = [row for row in said["list"] if row["package_name"] == PACKAGE]
 

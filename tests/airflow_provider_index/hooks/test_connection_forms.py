@@ -22,6 +22,10 @@ print(json.dumps({one.connection_type: one.model_dump() for one in HookMetaServi
 """
 
 
+# One process serves all of them, and takes longer than they do.
+pytestmark = pytest.mark.by_turn(4, together=9)
+
+
 @pytest.fixture(scope="module")
 def forms(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     env = {name: value for name, value in os.environ.items() if not name.startswith("AIRFLOW_")}
@@ -38,7 +42,6 @@ def forms(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     return dict(json.loads(done.stdout.splitlines()[-1]))
 
 
-@pytest.mark.by_turn(4)
 @pytest.mark.parametrize(
     "declared", get_provider_info()["connection-types"], ids=lambda declared: declared["connection-type"]
 )

@@ -188,6 +188,7 @@ def test_a_run_may_be_expected_to_fail_and_one_that_is_unknown_says_what_there_i
     assert failing.run("failing", expect="failed").state == "failed"
 
 
+@pytest.mark.by_turn(4, first=3)
 def test_nothing_of_the_airflow_of_who_runs_the_test_is_known_to_its_runs(
     failing: TemporaryLake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
