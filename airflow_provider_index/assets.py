@@ -17,6 +17,7 @@ from airflow_provider_index.hooks.table_store import TableStoreHook, is_address
 from spark_apps.storage.errors import InvalidInput, InvalidName, LakeIndexError
 from spark_apps.storage.names import check_name, check_table_name
 from spark_apps.storage.store import Store
+from spark_apps.timeline.catalog_names import is_plain, may_be_named
 
 SCHEME = "lakeindex"
 GROUP = "lakeindex"
@@ -45,7 +46,7 @@ class AssetAddress:
     def uri(self) -> str:
         """The URI, in the one form that Airflow compares."""
         if self.table_conn_id is not None:
-            where = f"{_BY_NAME}/{quote(self.table_conn_id, safe='')}/{self.table}"
+            where = f"{_BY_NAME}/{quote(self.table_conn_id, safe='')}/{quote(self.table, safe='')}"
         elif "://" in self.table:
             scheme, rest = self.table.split("://", 1)
             where = f"{scheme}/{quote(rest, safe=_SAFE)}"
@@ -73,7 +74,8 @@ def address_of(table: str, index: str | None = None, table_conn_id: str | None =
             f"The asset of {table!r} cannot be made where the DAG is parsed: a template is filled in when a task runs.",
             hint="Give the task an AssetAlias as its outlet instead.",
         )
-    check_table_name(table)
+    if is_plain(table) or may_be_named(table) is None:
+        check_table_name(table)
     return AssetAddress(table, index, table_conn_id or TableStoreHook.default_conn_name)
 
 

@@ -48,8 +48,10 @@ from spark_apps.query.wanted_keys import WantedKeys, keys_by_group
 from spark_apps.storage.errors import EnvironmentMismatch, InvalidInput, InvalidPredicate
 from spark_apps.storage.parameters import Parameters, bind_where
 from spark_apps.storage.printing import Printed, ResultList, ResultMap, View
+from spark_apps.timeline.locations import Warehouse
 from spark_apps.timeline.log import Timeline
 from spark_apps.timeline.model import TableDefinition
+from spark_apps.timeline.reader_roots import with_warehouse
 
 if TYPE_CHECKING:
     from spark_apps.actions.erasure import ErasureReport
@@ -68,6 +70,7 @@ def open_table(
     index_root: str | os.PathLike[str] | None = None,
     name: str | None = None,
     time_zone: str | None = None,
+    warehouse: str | os.PathLike[str] | None = None,
 ) -> OpenTable:
     """Open a table to read it in this process, without Spark, at its newest or an earlier version.
 
@@ -75,7 +78,9 @@ def open_table(
 
         rows = open_table("s3://lake/trips", version=7).read("city = 'Oslo'", ["id", "fare"])
 
-    :param uri: the address of the table, or of a registered source: a local path or a URI.
+    :param uri: the address of the table, or of a registered source: a local path or a URI; or the name of a registered
+        table of a catalog. Its rows are then read by the catalog of that name in pyiceberg's configuration.
+    :param warehouse: the folder that knows such names.
     :param as_of: an instant, ISO 8601 (UTC without a time zone) or a ``datetime``.
     :param options: of the store; see :class:`~spark_apps.storage.store.Store`.
     :param source_version: the version or snapshot id of a registered Delta or Iceberg table.
@@ -91,8 +96,10 @@ def open_table(
     """
     if time_zone is not None:
         _check_time_zone(time_zone)
-    timeline = register.open_log(NO_SPARK, uri, options, index_root, name)
-    handle = TableHandle(NO_SPARK, timeline, options if storage_options is None else storage_options)
+    known = None if warehouse is None else Warehouse(os.fspath(warehouse), dict(options or {}))
+    timeline = register.open_log(NO_SPARK, uri, options, index_root, name, known)
+    read_with = options if storage_options is None else storage_options
+    handle = TableHandle(NO_SPARK, timeline, read_with if known is None else with_warehouse(read_with, known.root))
     if source_version is not None:
         if version is not None or as_of is not None:
             raise InvalidInput("source_version was given with version or as_of.", hint="Give one of them.")

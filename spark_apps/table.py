@@ -39,6 +39,7 @@ from spark_apps.actions.write import (
     UpsertBatch,
 )
 from spark_apps.engine.hadoop_store import reach
+from spark_apps.engine.spark_utils import over_connect
 from spark_apps.layout.partitions import canonical
 from spark_apps.layout.rules import BucketRules, Expressions
 from spark_apps.mergetree.tree import ExternalFiles, Snapshot
@@ -66,7 +67,9 @@ from spark_apps.timeline import cleaning, restore, windows
 from spark_apps.timeline.delta import publishing
 from spark_apps.timeline.delta.publishing import Published
 from spark_apps.timeline.limits import RETAIN_SECONDS, RETAIN_VERSIONS, WINDOW_SECONDS
+from spark_apps.timeline.locations import Warehouse
 from spark_apps.timeline.model import Receipt, TableDefinition
+from spark_apps.timeline.reader_roots import warehouse_root, with_warehouse
 from spark_apps.timeline.state import State, Window
 from spark_apps.workload.query_log import erased
 
@@ -83,6 +86,21 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 DEFAULT_BUCKETS = 8
+
+
+def _warehouse(
+    spark: SparkSession, given: str | os.PathLike[str] | None, options: Mapping[str, Any] | None
+) -> Warehouse | None:
+    """Return the warehouse that a call names, else the one that its session is enabled with."""
+    if given is not None:
+        reach(spark, given)
+        return Warehouse(os.fspath(given), dict(options or {}))
+    if over_connect(spark):
+        return None
+    from spark_apps.optimizer.session import enabled_warehouse
+
+    enabled = enabled_warehouse(spark)
+    return enabled if enabled is None or options is None else Warehouse(enabled.root, dict(options))
 
 
 class IndexedTable(Printed):
@@ -222,6 +240,7 @@ class IndexedTable(Printed):
         log_options: Mapping[str, Any] | None = None,
         properties: Mapping[str, str] | None = None,
         txn_id: str | None = None,
+        warehouse: str | os.PathLike[str] | None = None,
     ) -> IndexedTable:
         """Register a table that another writer owns: it is indexed and read, never written to.
 
@@ -229,14 +248,17 @@ class IndexedTable(Printed):
 
             events = IndexedTable.register(spark, "s3://raw/events", "csv", "city string", {"header": "true"})
 
-        :param uri: a folder (Hive-style partitions below it), file or glob; the name of a table that Spark's catalog
-            resolves to a folder of plain files or a Delta table; the folder of a Delta or Iceberg table.
+        :param uri: a folder (Hive-style partitions below it), file or glob; the name of a table in the session's
+            catalogs, of plain files, Delta or Iceberg (``catalog:`` may stand before it); the folder of a Delta or
+            Iceberg table.
         :param format: "parquet", "orc", "json", "csv", "delta" or "iceberg".
         :param schema: the schema of plain files; by default Spark infers it once.
         :param options: options of the format's reader, by Spark's names ("header", "sep", "multiLine", …); for Iceberg
             "catalog" and "identifier". They are written to the log, so none may be a secret.
         :param index_root: the folder that contains the folder ``name`` with the log and the indexes; by default
-            ``_indexes`` beside the source.
+            ``_indexes`` beside the source, and of a table whose place is a catalog's that of its name in the warehouse.
+        :param warehouse: a folder of tables, which keeps the log of such a table and finds it by its name; by default
+            the one that the session is enabled with.
         :param record_key: columns that identify a record, for an index of kind "record". Uniqueness is not checked.
         :param name: the name of the log's folder; by default the name of the source's folder.
         :param storage_options: options of the store with the source; ``log_options`` of the store with the log, if it
@@ -251,7 +273,12 @@ class IndexedTable(Printed):
             spark, uri, format,
             schema=schema, options=options, index_root=index_root, record_key=record_key, name=name,
             storage_options=storage_options, log_options=log_options, properties=properties, txn_id=txn_id,
+            warehouse=_warehouse(spark, warehouse, storage_options if log_options is None else log_options),
         )  # fmt: skip
+        if not over_connect(spark):
+            from spark_apps.optimizer.session import know
+
+            know(handle)
         return cls._showing(handle, handle.snapshot())
 
     @classmethod
@@ -267,6 +294,7 @@ class IndexedTable(Printed):
         storage_options: Mapping[str, Any] | None = None,
         index_root: str | os.PathLike[str] | None = None,
         name: str | None = None,
+        warehouse: str | os.PathLike[str] | None = None,
     ) -> IndexedTable:
         """Load the table at its newest version, or read-only at a version or an instant (UTC by default).
 
@@ -280,7 +308,8 @@ class IndexedTable(Printed):
             version of the log whose indexes cover most of its files is used.
         :param storage_options: options of the store with the source, if they are not ``options``.
         :param index_root: and ``name``: as they were given to :meth:`register`.
-        :param uri: the address of the table: a local path or a URI.
+        :param uri: the address of the table: a local path or a URI; or the name of a registered table of a catalog.
+        :param warehouse: the folder that knows such names; by default the one that the session is enabled with.
         :param as_of: an instant, ISO 8601 or a ``datetime``.
         :param spark: the session.
         :raises InvalidInput: if ``source_version`` is given together with one of the others.
@@ -290,8 +319,12 @@ class IndexedTable(Printed):
         :raises VersionNotFound: if there is no such version.
         :raises SnapshotExpired: if the version has expired.
         """
-        timeline = register.open_log(spark, uri, options, index_root, name)
-        handle = TableHandle(spark, timeline, options if storage_options is None else storage_options)
+        known = _warehouse(spark, warehouse, options)
+        timeline = register.open_log(spark, uri, options, index_root, name, known)
+        read_with = options if storage_options is None else storage_options
+        if known is not None and warehouse_root(read_with) is None:
+            read_with = with_warehouse(read_with, known.root)
+        handle = TableHandle(spark, timeline, read_with)
         if source_version is not None:
             if version is not None or as_of is not None:
                 raise InvalidInput("source_version was given with version or as_of.", hint="Give one of them.")

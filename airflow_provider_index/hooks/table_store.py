@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from airflow_provider_index.runners.settings import SparkSettings
     from spark_apps.arrow_table import OpenTable
     from spark_apps.storage.store import Store
+    from spark_apps.timeline.locations import Warehouse
     from spark_apps.timeline.log import Timeline
 
 DEFAULT_SPARK_CONN_ID = "spark_default"
@@ -88,18 +89,19 @@ class TableStoreHook(BaseHook):
 
     @property
     def storage_options(self) -> dict[str, Any]:
-        """Return the options by which the store is reached.
+        """Return the options by which the store is reached, with what the connection believes logs about.
 
         Values that look like secrets are hidden from logs from now on.
 
         :raises InvalidInput: if the connection's text is no JSON object.
         """
         from spark_apps.storage.store import SOURCE_ROOTS
+        from spark_apps.timeline.reader_roots import with_warehouse
 
         options = {**self._object("storage_options"), **self._object(SECRET + "storage_options")}
         mask_all(options)
         roots = self.extra.get(SOURCE_ROOTS)
-        return {**options, SOURCE_ROOTS: roots} if roots else options
+        return with_warehouse({**options, SOURCE_ROOTS: roots} if roots else options, self.warehouse)
 
     @property
     def listed_tables(self) -> tuple[str, ...]:
@@ -154,14 +156,22 @@ class TableStoreHook(BaseHook):
         return settings
 
     def locate(self, table: str) -> str:
-        """Return the location of a table given by URI, by absolute path, or by name below the warehouse.
+        """Return the location of a table given by URI, by absolute path, or by name.
 
-        :raises InvalidName: if it is none of these; a name cannot lead out of the warehouse.
+        A name is a registered table's in a catalog, which the warehouse knows by a file, or a folder's below the
+        warehouse.
+
+        :raises InvalidName: if it is none of these, or both; a name cannot lead out of the warehouse.
+        :raises TableNotFound: if no table is registered by a name with ``catalog:`` before it.
         """
+        return self.tables_by_name().locate(table)
+
+    def tables_by_name(self) -> Warehouse:
+        """Return the tables below the warehouse, as they are known by name."""
         from spark_apps.timeline.locations import Warehouse
 
-        whose = f"the connection {self.table_conn_id!r}"
-        return Warehouse(self.warehouse, whose=whose).locate(table)
+        options = {} if self.warehouse is None else self.storage_options
+        return Warehouse(self.warehouse, options, f"the connection {self.table_conn_id!r}")
 
     def store(self, table: str) -> Store:
         """Return the store of a table's folder."""

@@ -261,8 +261,10 @@ class RegisterTableOperator(SparkTableOperator):
             task_id="register", table="s3://lake/raw/riders", format="delta", record_key=["id"], name="riders"
         )
 
-    :param table: the address of the source: URI, absolute path, or name below the connection's warehouse. For an
-        Iceberg table in a catalog (see ``options``), the table's folder.
+    :param table: the address of the source: URI, absolute path, or name below the connection's warehouse; or the name
+        of a table in a catalog of the Spark session, ``prod.db.trips``. Its log is then below the warehouse, and all
+        operators take its name. ``catalog:`` before it says that no folder is meant. For an Iceberg table in a catalog
+        of pyiceberg's (see ``options``), the table's folder.
     :param format: "parquet", "orc", "json", "csv", "delta" or "iceberg".
     :param schema: schema of plain files, as a DDL string; by default it is inferred once.
     :param options: options of the format's reader, by Spark's names; no secrets.
@@ -288,10 +290,37 @@ class RegisterTableOperator(SparkTableOperator):
     ) -> None:
         super().__init__(**kwargs)
 
+    def arguments(self) -> dict[str, Any]:
+        others = super().arguments()
+        if not self._may_be_of_catalog():
+            return others
+        return {**others, "catalog_name": self.table, "warehouse": self.hook.warehouse}
+
+    def location(self) -> str:
+        """Return the source's address, or its name where that can be no folder's: the app asks the catalogs."""
+        from spark_apps.timeline.catalog_names import is_plain
+
+        if not self._may_be_of_catalog():
+            return super().location()
+        return self.hook.tables_by_name().folder(self.table) if is_plain(self.table) else self.table
+
+    def _may_be_of_catalog(self) -> bool:
+        from spark_apps.timeline.catalog_names import may_be_named
+
+        return self.hook.warehouse is not None and may_be_named(self.table) is not None
+
+    def has_log(self) -> bool:
+        return self._may_be_of_catalog() or super().has_log()
+
     def jobs_store(self) -> Store | None:
-        """Return where the log is or will be, which is never inside the source."""
+        """Return where the log is or will be, which is never inside the source.
+
+        For a name it is the warehouse: where the log will be is not known before the catalogs are asked.
+        """
         from spark_apps.storage.store import Store
 
+        if self._may_be_of_catalog():
+            return self.hook.tables_by_name().root_store()
         return Store(self._log_location(), self.hook.storage_options)
 
     def _timeline(self) -> Timeline | None:
@@ -303,6 +332,12 @@ class RegisterTableOperator(SparkTableOperator):
             return None
 
     def _log_location(self) -> str:
+        from spark_apps.timeline.catalog_names import PREFIX
         from spark_apps.timeline.locations import locate
 
+        if self.table.startswith(PREFIX) and (self.index_root is None or self.name is None):
+            raise InvalidInput(
+                f"The log of {self.table} is to be kept elsewhere, and only one of index_root and name is given.",
+                hint="Give both, or neither: the log is then below the connection's warehouse.",
+            )
         return locate(self.location()).default_log(self.index_root, self.name)

@@ -23,7 +23,7 @@ from spark_apps.jobs.bundle import Bundle, make_bundle
 from spark_apps.jobs.job import Job, encode_job
 from spark_apps.storage.errors import InvalidInput, JobFailed
 from spark_apps.storage.secrets import holds_secret, paths_of_secrets, secrets_in_text
-from spark_apps.storage.store import SOURCE_ROOTS
+from spark_apps.storage.store import SOURCE_ROOTS, WAREHOUSE_ROOT
 from spark_apps.version import __version__
 
 JOB_FILE = "job.json"
@@ -162,8 +162,9 @@ def for_elsewhere(job: Job, settings: SparkSettings) -> Job:
     """
     settings.check_spoken()
     options = dict(settings.runner_options.get("storage_options", job.storage_options))
-    if SOURCE_ROOTS in job.storage_options:
-        options[SOURCE_ROOTS] = job.storage_options[SOURCE_ROOTS]
+    for name in (SOURCE_ROOTS, WAREHOUSE_ROOT):
+        if name in job.storage_options:
+            options[name] = job.storage_options[name]
     with_secrets = sorted(
         [f"storage option {name}" for name, value in options.items() if holds_secret(name, value)]
         + [

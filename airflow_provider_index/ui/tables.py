@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import queue
+import re
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -31,7 +32,9 @@ from spark_apps.storage.errors import (
 )
 from spark_apps.storage.secrets import hide, hide_address, known_secrets
 from spark_apps.storage.store import Store
-from spark_apps.timeline.locations import LOGS_OF_SOURCES, locate
+from spark_apps.timeline.catalog_names import NAMES, CatalogName, find_all, is_plain
+from spark_apps.timeline.limits import MAX_NAME_PARTS
+from spark_apps.timeline.locations import LOGS_OF_SOURCES, Warehouse, locate
 from spark_apps.timeline.log import commit_key
 
 T = TypeVar("T")
@@ -99,6 +102,7 @@ class Readers:
 _PATIENCE = {"connect_timeout": "3s", "timeout": "10s"}
 """Of the HTTP client, unless the connection says otherwise."""
 
+_ID = re.compile(r"-[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}\Z")
 _NOT_IN_NAMES = frozenset("/\\\0\n%?#")
 
 
@@ -159,14 +163,18 @@ class Lake:
     def tables(self, many: Readers, seconds: float) -> list[TableName]:
         """List every table of the warehouse and of the list, by name.
 
-        They are found as :meth:`~spark_apps.timeline.locations.Warehouse.tables` finds them, but many folders at once.
+        They are found as :meth:`~spark_apps.timeline.locations.Warehouse.tables` finds them, but many folders at once:
+        those of catalogs by their names, which the warehouse keeps.
         A folder that gives no answer, or a bad one, is taken for a table that cannot be read.
 
         :param many: threads that ask. :param seconds: how long one level of folders may take.
         :raises StorageUnavailable: if the warehouse itself cannot be listed.
         """
         self._check_there()
-        by_location = {one.location: one for one in self._below(Store(self.root, self.options), [], many, seconds)}
+        root = Store(self.root, self.options)
+        by_location = {one.location: one for one in self._named(root, many, seconds)}
+        for table in self._below(root, [], many, seconds):
+            by_location.setdefault(table.location, table)
         for table in self._outside(many, seconds):
             by_location.setdefault(table.location, table)
         return sorted(by_location.values(), key=lambda table: (table.name, table.location))
@@ -183,6 +191,11 @@ class Lake:
         parts = self._parts_below(table)
         self._check_there()
         root = Store(self.root, self.options)
+        if not is_address(table):
+            folder = root.below("/".join(parts)).uri if is_plain(table) else None
+            named = Warehouse(self.root, self.options).log_by_name(table, folder)
+            if named is not None:
+                return TableName(str(CatalogName.parse(table)), named), Store(named, self.options)
         beside = [*parts[:-1], LOGS_OF_SOURCES, parts[-1]]
         for path in (parts, beside):
             if root.head(f"{'/'.join(path)}/{commit_key(0)}") is not None:
@@ -205,6 +218,17 @@ class Lake:
         """Return what to say of an error, without anything of the connection that may be secret."""
         text = error.message if isinstance(error, LakeIndexError) else type(error).__name__
         return hide(text, known_secrets(self.options))
+
+    def _named(self, root: Store, many: Readers, seconds: float) -> Iterator[TableName]:
+        """Yield the tables of catalogs; a name whose file cannot be believed is one of a table that cannot be read."""
+        call = many.submit(lambda: list(find_all(root)))
+        wait([call], seconds)
+        if not call.done() or call.exception() is not None:
+            yield TableName(NAMES, root.below(NAMES).uri)
+            return
+        for name, said in call.result():
+            unread = f"{root.below(NAMES).uri}/{name}"
+            yield TableName(name, unread if isinstance(said, LakeIndexError) else Store(said.log).uri)
 
     def _below(self, root: Store, parts: list[str], many: Readers, seconds: float) -> Iterator[TableName]:
         paths: list[list[str]] = []
@@ -274,6 +298,8 @@ class Lake:
             f"{table!r} does not lie below the warehouse of the connection {self.conn_id!r}, nor in its list.",
             hint="Give the connection whose warehouse holds it, or add its address to the connection's listed_tables.",
         )
+        if not is_address(table) and not is_plain(table):
+            return list(CatalogName.parse(table).parts)
         if is_address(table):
             location = Store(table).uri
             if not location.startswith(f"{self.root.rstrip('/')}/"):
@@ -282,11 +308,8 @@ class Lake:
         else:
             parts = table.split(".")
         usable = all((part and not part.startswith((".", "_"))) or part == LOGS_OF_SOURCES for part in parts)
-        if (
-            not usable
-            or len(parts) > MAX_FOLDERS + (LOGS_OF_SOURCES in parts)
-            or any(set(part) & _NOT_IN_NAMES for part in parts)
-        ):
+        deepest = MAX_NAME_PARTS + 1 if parts[0] == LOGS_OF_SOURCES else MAX_FOLDERS + (LOGS_OF_SOURCES in parts)
+        if not usable or len(parts) > deepest or any(set(part) & _NOT_IN_NAMES for part in parts):
             raise outside
         return parts
 
@@ -308,4 +331,6 @@ def _last(location: str) -> str:
 
 
 def _name_of(path: list[str]) -> str:
+    if path[0] == LOGS_OF_SOURCES and len(path) > 2:  # of a catalog's table, whose log is called after its id too
+        path = [*path[:-1], _ID.sub("", path[-1])]
     return ".".join(part for part in path if part != LOGS_OF_SOURCES)

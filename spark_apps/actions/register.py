@@ -21,15 +21,33 @@ from spark_apps.mergetree.tree import Snapshot
 from spark_apps.sources.iceberg import IcebergTable, name_of_catalog
 from spark_apps.sources.iceberg_named import options_of
 from spark_apps.sources.listing import check_apart
-from spark_apps.sources.registry import discover, find_in_catalog, iceberg_by_name, looks_like_name, open_source
-from spark_apps.storage.errors import InvalidInput, LogVanished, TableExists, TableNotFound
+from spark_apps.sources.registry import (
+    delta_at,
+    discover,
+    find_in_catalog,
+    full_name,
+    iceberg_by_name,
+    looks_like_name,
+    open_source,
+)
+from spark_apps.storage.errors import InvalidInput, LogVanished, SourceNotAllowed, TableExists, TableNotFound
 from spark_apps.storage.store import Store
 from spark_apps.storage.unwritten import UNWRITTEN_HINT, check_unwritten
-from spark_apps.timeline.allowed_sources import CATALOG, PLAIN_FORMATS, given_options, name_together
+from spark_apps.timeline.allowed_sources import CATALOG, IDENTIFIER, PLAIN_FORMATS, given_options, name_together
+from spark_apps.timeline.catalog_names import (
+    PREFIX,
+    CatalogName,
+    Registration,
+    is_believed,
+    log_address,
+    may_be_named,
+)
+from spark_apps.timeline.catalog_names import find as find_registered
+from spark_apps.timeline.catalog_names import write as write_name
 from spark_apps.timeline.creation import create_table
-from spark_apps.timeline.locations import Location, locate
+from spark_apps.timeline.locations import Location, Warehouse, locate
 from spark_apps.timeline.log import TIMELINE, Timeline, commit_key
-from spark_apps.timeline.model import Field, PutTable, TableDefinition
+from spark_apps.timeline.model import Field, PutTable, SourceDefinition, TableDefinition
 from spark_apps.workload.query_log import log_settings
 
 if TYPE_CHECKING:
@@ -54,9 +72,11 @@ def register(
     log_options: Mapping[str, Any] | None,
     properties: Mapping[str, str] | None,
     txn_id: str | None,
+    warehouse: Warehouse | None = None,
 ) -> TableHandle:
     """Write version 0 of the log of a source, with its files as they are; the source is not touched.
 
+    :param warehouse: where the log of a table is whose place is a catalog's, and a file that says so by its name.
     :raises InvalidInput: (or a subclass) naming what cannot be registered.
     :raises TableExists: if it is.
     """
@@ -65,11 +85,11 @@ def register(
     check_unwritten("property", dict(properties or {}), UNWRITTEN_HINT)
     log_settings(dict(properties or {}))
     check_unwritten("location", {"uri": os.fspath(uri)}, UNWRITTEN_HINT)
-    discovered = discover(spark, os.fspath(uri), form, schema, options, storage_options)
+    discovered = discover(spark, os.fspath(uri).removeprefix(PREFIX), form, schema, options, storage_options)
     names = [field.name for field in discovered.fields]
     key = resolve(record_key, names, "record_key")
     check_key_types(struct_type(discovered.fields), key, "record_key")
-    log = discovered.location.default_log(None if index_root is None else os.fspath(index_root), name)
+    log = _log_of(discovered.location, discovered.source.format, discovered.named, index_root, name, warehouse)
     check_apart(discovered.location, log)
     table = TableDefinition(
         table_id=secrets.token_hex(8),
@@ -80,19 +100,74 @@ def register(
         properties=dict(properties or {}),
         source=discovered.source,
     )
+    source = _with_name(discovered.source, discovered.named, log, warehouse)
+    table = replace(table, source=source)
     name_together(log, discovered.source)
     listing = open_source(table, storage_options, log, spark).listing()
     if listing.fields is not None:
         table = replace(table, fields=listing.fields, partition_by=listing.partition_by or ())
-    source = replace(discovered.source, version=listing.version, identity=listing.identity)
+    source = replace(source, version=listing.version, identity=listing.identity)
     table = replace(table, source=source)
-    timeline, _ = create_table(
-        Store(log, storage_options if log_options is None else log_options),
-        table,
-        first_actions(table, listing, storage_options),
-        txn_id=txn_id,
-    )
+    try:
+        timeline, _ = create_table(
+            Store(log, storage_options if log_options is None else log_options),
+            table,
+            first_actions(table, listing, storage_options),
+            txn_id=txn_id,
+        )
+    except TableExists:
+        _name(discovered.named, source.format, log, warehouse)
+        raise
+    _name(discovered.named, source.format, log, warehouse)
     return TableHandle(spark, timeline, storage_options)
+
+
+def _log_of(
+    location: Location,
+    form: str,
+    named: tuple[CatalogName, str] | None,
+    index_root: str | os.PathLike[str] | None,
+    name: str | None,
+    warehouse: Warehouse | None,
+) -> str:
+    """Return the address of a source's log: where it is asked for, else in the warehouse, else beside the source.
+
+    :raises InvalidInput: if only a warehouse could hold it, and none is known.
+    """
+    if index_root is None and name is None and named is not None:
+        root = None if warehouse is None else warehouse.root_store()
+        if root is not None:
+            return log_address(root, *named)
+        if form == "iceberg":
+            raise InvalidInput(
+                f"The place of {named[0]} is its catalog's, and no warehouse is named that could keep its log.",
+                hint="Call spark_apps.enable(spark, warehouse=…) first; or give warehouse=…, or index_root=…, a folder "
+                "of your own.",
+            )
+    return location.default_log(None if index_root is None else os.fspath(index_root), name)
+
+
+def _with_name(
+    source: SourceDefinition, named: tuple[CatalogName, str] | None, log: str, warehouse: Warehouse | None
+) -> SourceDefinition:
+    """Return a source with its name in a catalog, where its log is called after that."""
+    if named is None or source.format == "iceberg" or warehouse is None or not warehouse.is_of_catalog(log):
+        return source
+    name = named[0]
+    return replace(source, options={**source.options, CATALOG: name.parts[0], IDENTIFIER: name.identifier})
+
+
+def _name(named: tuple[CatalogName, str] | None, form: str, log: str, warehouse: Warehouse | None) -> None:
+    """Let a warehouse find the log of a catalog's table by its name, unless no reader would believe a log there.
+
+    An earlier table of the name is told from this one by its id, and keeps its log.
+    """
+    root = None if warehouse is None else warehouse.root_store()
+    if root is None or named is None:
+        return
+    registration = Registration(str(named[0]), form, named[1], log)
+    if is_believed(root, registration) and find_registered(root, named[0]) != registration:
+        write_name(root, registration)
 
 
 def open_log(
@@ -101,16 +176,22 @@ def open_log(
     options: Mapping[str, Any] | None,
     index_root: str | os.PathLike[str] | None = None,
     name: str | None = None,
+    warehouse: Warehouse | None = None,
 ) -> Timeline:
     """Return the log of the table at an address: its own, or that of a source registered there.
 
+    :param warehouse: what knows the tables of catalogs by their names.
     :raises TableNotFound: if there is no table.
     :raises LogVanished: if there are files of a table and no log.
     :raises NewerFormat: if a later version of this package wrote the log.
     """
     text = os.fspath(uri)
     reach(spark, text)
-    source = _location(spark, text)
+    if index_root is None and name is None and warehouse is not None:
+        named_log = _named_log(spark, text, warehouse)
+        if named_log is not None:
+            return named_log
+    source = _location(spark, text.removeprefix(PREFIX))
     if index_root is not None or name is not None or source.pattern is not None:
         return _of_source(source, options, None if index_root is None else os.fspath(index_root), name)
     named = looks_like_name(text) and source.uri != locate(text).uri
@@ -157,6 +238,36 @@ def at_log_version(handle: TableHandle, version: int | None, as_of: Any) -> Snap
     """Return an earlier version of the log; of a registered source, with the files that version lists."""
     state = handle.timeline.at(version, as_of)
     return unobserved(Snapshot(handle.spark, handle.timeline.store, state), handle.source_options)
+
+
+def _named_log(spark: SparkSession, text: str, warehouse: Warehouse) -> Timeline | None:
+    """Return the log that a warehouse has for the name of a catalog's table; ``None``: the text is no such name.
+
+    :raises SourceNotAllowed: if the log is of another table than the name.
+    """
+    if "/" in text or Path(text).exists():
+        return None
+    name, plain = may_be_named(text), text.removeprefix(PREFIX)
+    if looks_like_name(plain):
+        name = full_name(spark, plain) or name
+    if name is None:
+        return None
+    registered = warehouse.registered(name)
+    if registered is None:
+        return None
+    timeline = Timeline.load(Store(registered.log, warehouse.options))
+    source = timeline.head.table.source
+    options = {} if source is None else source.options
+    if (
+        source is None
+        or source.identity != registered.id
+        or (CATALOG in options and CatalogName.of(options[CATALOG], options[IDENTIFIER]) != name)
+    ):
+        raise SourceNotAllowed(
+            f"The log {registered.log} is registered by the name {name}, and is of another table.",
+            hint="Find out who wrote to the warehouse; drop the registration and register the table again.",
+        )
+    return timeline
 
 
 def _location(spark: SparkSession, uri: str) -> Location:
@@ -213,6 +324,7 @@ def find_registration(
     record_key: Sequence[str] = (),
     name: str | None = None,
     storage_options: Mapping[str, Any] | None = None,
+    warehouse: Warehouse | None = None,
 ) -> Timeline | None:
     """Return the log of a registration that equals the one asked for; ``None`` if there is none at its location.
 
@@ -224,8 +336,9 @@ def find_registration(
     """
     if isinstance(record_key, str):
         raise InvalidInput(f"record_key is the text {record_key!r}.", hint=f"Give a list: [{record_key!r}].")
-    location, form, checked = _registration(spark, os.fspath(uri), form, options, storage_options)
-    log = location.default_log(None if index_root is None else os.fspath(index_root), name)
+    text = os.fspath(uri).removeprefix(PREFIX)
+    location, form, checked, named = _registration(spark, text, form, options, storage_options)
+    log = _log_of(location, form, named, index_root, name, warehouse)
     above, _, folder = log.rpartition("/")
     # Asked from above: a look must not leave a folder behind.
     if Store(above, storage_options).head(f"{folder}/{commit_key(0)}") is None:
@@ -235,6 +348,8 @@ def find_registration(
     except TableNotFound:
         return None  # it was dropped
     table = timeline.head.table
+    if named is not None and table.source is not None and form == "delta":
+        checked = dict(_with_name(replace(table.source, options=checked), named, log, warehouse).options)
     differences = [*_other_source(table, location, form, checked), *_other_columns(timeline, table, schema, record_key)]
     if differences:
         raise TableExists(
@@ -242,6 +357,7 @@ def find_registration(
             hint="Give the arguments of the first time (a schema may be left out), or drop the registration and "
             "register again, or give another name: a source may be registered twice.",
         )
+    _name(named, form, log, warehouse)
     return timeline
 
 
@@ -251,23 +367,34 @@ def _registration(
     form: str,
     options: Mapping[str, object] | None,
     storage_options: Mapping[str, Any] | None,
-) -> tuple[Location, str, dict[str, str]]:
-    """Address, format and options as a registration would write them."""
+) -> tuple[Location, str, dict[str, str], tuple[CatalogName, str] | None]:
+    """Address, format, options and the name in a catalog as a registration would write them."""
     checked = given_options(form, options)
     by_name = None if CATALOG in checked else iceberg_by_name(spark, uri)
     if by_name is not None:
-        return locate(by_name.location), "iceberg", options_of(by_name)
+        return locate(by_name.location), "iceberg", options_of(by_name), (by_name.name, by_name.id)
     if form in PLAIN_FORMATS or form == "delta":
         named = find_in_catalog(spark, uri)
         if named is not None and named.format == "delta":
-            return locate(named.location), "delta", {}
+            location = locate(named.location)
+            return location, "delta", {}, _id_of(spark, location, named.name, storage_options)
         if named is not None:
-            return locate(named.location), named.format, given_options(named.format, {**named.options, **checked})
+            given = given_options(named.format, {**named.options, **checked})
+            return locate(named.location), named.format, given, None
     if form == "iceberg":
         checked = name_of_catalog(checked, uri)
         if CATALOG in checked:
-            return IcebergTable("", checked, storage_options).location, form, checked
-    return locate(uri), form, checked
+            return IcebergTable("", checked, storage_options).location, form, checked, None
+    return locate(uri), form, checked, None
+
+
+def _id_of(
+    spark: SparkSession, location: Location, name: CatalogName | None, storage_options: Mapping[str, Any] | None
+) -> tuple[CatalogName, str] | None:
+    """Return the name of a Delta table with the format's own id of it; ``None`` where its name is not known."""
+    if name is None:
+        return None
+    return name, delta_at(spark, location, storage_options).table_id()
 
 
 def _other_source(table: TableDefinition, location: Location, form: str, options: Mapping[str, str]) -> Iterator[str]:

@@ -25,6 +25,7 @@ from spark_apps.storage.secrets import hide, is_secret, known_secrets
 from spark_apps.storage.store import SOURCE_ROOTS, Store
 from spark_apps.timeline.locations import Warehouse, WarehouseTable
 from spark_apps.timeline.log import Timeline
+from spark_apps.timeline.reader_roots import with_warehouse
 from spark_apps.timeline.state import State
 
 WAREHOUSE = "LAKEINDEX_WAREHOUSE"
@@ -173,7 +174,8 @@ def warehouse_of(
         if not sign or not name:
             raise InvalidInput(f"--option {one!r} is no option.", hint="Write it as aws_region=eu-central-1.")
         merged |= _open_options({name: value})
-    return Warehouse(root or of_connection.get("warehouse") or None, merged)
+    warehouse = root or of_connection.get("warehouse") or None
+    return Warehouse(warehouse, with_warehouse(merged, warehouse) if merged or warehouse else merged)
 
 
 def _connection(conn_id: str) -> dict[str, Any]:

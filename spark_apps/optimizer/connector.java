@@ -83,6 +83,12 @@ public interface TableConnector {
     boolean isPinned(LogicalPlan leaf);
 }
 
+/** A connector whose scans know the name that a catalog has for their table. */
+public interface NamingConnector {
+    /** The name in full; anything else where there is none. */
+    String name(LogicalPlan leaf);
+}
+
 /** The connectors that a session has. One of another version than is known is asked no more. */
 class Connectors {
     private final List connectors = new java.util.concurrent.CopyOnWriteArrayList();

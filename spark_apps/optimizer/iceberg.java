@@ -9,6 +9,7 @@ import java.util.HashSet;
 import java.util.List;
 import java.util.Map;
 
+import lakeindex.NamingConnector;
 import lakeindex.ScanFile;
 import lakeindex.TableConnector;
 
@@ -21,7 +22,7 @@ import org.apache.spark.sql.connector.write.RowLevelOperationTable;
 import org.apache.spark.sql.connector.write.SupportsDelta;
 import org.apache.spark.sql.execution.datasources.v2.DataSourceV2ScanRelation;
 
-public class IcebergConnector implements TableConnector {
+public class IcebergConnector implements TableConnector, NamingConnector {
     public String format() { return "iceberg"; }
 
     /**
@@ -58,6 +59,8 @@ public class IcebergConnector implements TableConnector {
     public String address(LogicalPlan leaf) { return scan(leaf).table.location(); }
 
     public String id(LogicalPlan leaf) { return scan(leaf).table.uuid().toString(); }
+
+    public String name(LogicalPlan leaf) { return scan(leaf).table.name(); }
 
     /** A read that asks for its rows' files may be what chooses those that a command rewrites. */
     public String purpose(LogicalPlan leaf) {

@@ -923,6 +923,7 @@ class ScanPart {
             said.put("id", connector.id(leaf));
             said.put("purpose", connector.purpose(leaf));
             said.put("stored", connector.columns(leaf));
+            if (connector instanceof NamingConnector) said.put("name", ((NamingConnector) connector).name(leaf));
             return said;
         }
         BaseRelation relation = leaf instanceof LogicalRelation ? ((LogicalRelation) leaf).relation() : null;

@@ -61,8 +61,9 @@ from spark_apps.storage.errors import (
 )
 from spark_apps.storage.store import Store
 from spark_apps.timeline.allowed_sources import PLAIN_FORMATS
+from spark_apps.timeline.catalog_names import may_be_named
 from spark_apps.timeline.files import GroupKey
-from spark_apps.timeline.locations import Location, Warehouse, locate
+from spark_apps.timeline.locations import Location, Warehouse, WarehouseTable, locate
 from spark_apps.timeline.log import Timeline
 from spark_apps.timeline.model import DATA_TREE, TableDefinition
 
@@ -171,8 +172,8 @@ class _Scan:
     :param first: the rows that the query takes alone, at the ends of columns; none if it takes others too.
     :param files_hash: of the files that Spark has listed for it, if Spark was asked for that before.
     :param again: whether this query has asked before, when its subquery was no side of a join yet.
-    :param id: of a table that its own connector reads, the format's own id; ``purpose``: ``read``, or the command whose
-        target it is; ``stored``: by what name a column is in its files.
+    :param id: of a table that its own connector reads, the format's own id; ``name``: a catalog's for it; ``purpose``:
+        ``read``, or the command whose target it is; ``stored``: by what name a column is in its files.
     """
 
     kind: Literal["keyed", "files", "connector"]
@@ -190,6 +191,7 @@ class _Scan:
     again: bool = False
     files_hash: str | None = None
     id: str = ""
+    name: str = ""
     purpose: str = "read"
     stored: Mapping[str, str] = field(default_factory=dict)
 
@@ -200,7 +202,8 @@ class _Scan:
             said.get("version", -1), said.get("format", ""), said.get("options", {}),
             tuple((name, kind) for name, kind in said.get("schema", ())), tuple(said.get("marked", ())),
             tuple(said.get("joined", ())), tuple(map(FirstRows.of, said.get("first", ()))), said.get("again", False),
-            said.get("list"), said.get("id", ""), said.get("purpose", "read"), said.get("stored", {}),
+            said.get("list"), said.get("id", ""), said.get("name", ""), said.get("purpose", "read"),
+            said.get("stored", {}),
         )  # fmt: skip
 
 
@@ -225,7 +228,7 @@ class Rewriter:
     ) -> None:
         self.spark = spark
         self.warehouse = Warehouse(warehouse, options or {})
-        self.options = options
+        self.options = self.warehouse.reader_options
         self.rule: InstalledRule | None = None
         self.has_set: list[str] = []
         self._tables: dict[str, TableHandle] = {}
@@ -233,6 +236,7 @@ class Rewriter:
         self._queries: OrderedDict[int, _Query] = OrderedDict()
         self._explained: dict[int, _Query] = {}
         self._scanned = ScannedSources()
+        self._looked_for: set[tuple[str, str]] = set()
         self._settings: set[SettingAsked] = set()
         # Logs of sources whose folders are tables of other formats, of which it was warned.
         self._refused: set[str] = set()
@@ -248,11 +252,11 @@ class Rewriter:
             )
         for table in self.warehouse.known_tables():
             try:
-                self._know(Timeline(table.log))
+                self.know(Timeline(table.log))
             except LakeIndexError as error:
                 logger.warning("Indexes of %s are not used: %s", table.name, error)
         for address in sources:
-            self._know(open_log(spark, address, options))
+            self.know(open_log(spark, address, options, warehouse=self.warehouse))
 
     def adopt(self, handle: TableHandle) -> None:
         """Read a table's frames through the handle that it was loaded with."""
@@ -260,7 +264,11 @@ class Rewriter:
 
     def databases(self) -> list[str]:
         """Return the folders of the warehouse that hold tables, by which these are known in SQL."""
-        return sorted({table.name.partition(".")[0] for table in self.warehouse.known_tables() if "." in table.name})
+        return sorted({table.name.partition(".")[0] for table in self._folders() if "." in table.name})
+
+    def _folders(self) -> Iterator[WarehouseTable]:
+        """Yield the tables that are called by their folders; what a catalog has is not the warehouse's to name."""
+        return (table for table in self.warehouse.known_tables() if not table.of_catalog)
 
     def find(self, asked: str) -> str | None:
         """Answer a catalog that looks for a table, or for the names of all.
@@ -274,7 +282,7 @@ class Rewriter:
         name = ".".join([question["catalog"], *question["parts"]])
         try:
             if question["what"] == "list":
-                names = (table.name for table in self.warehouse.known_tables())
+                names = (table.name for table in self._folders())
                 return json.dumps(
                     {"names": sorted(n.rpartition(".")[2] for n in names if n.rpartition(".")[0] == name)}
                 )
@@ -295,7 +303,7 @@ class Rewriter:
         :raises LakeIndexError: if it cannot be shown, or not as of that version or time.
         """
         try:
-            log = self.warehouse.log_of(self.warehouse.locate(name))
+            log = self.warehouse.log_of(self.warehouse.folder(name))
         except InvalidName:
             return None
         if log is None:
@@ -471,7 +479,7 @@ class Rewriter:
     ) -> ScanDecision | None:
         """Leave those files of a connector's scan out in which indexes find no row that counts."""
         left: list[ScanDecision] = []
-        for handle, head in self._sources_at(scan.address, query, (scan.format,)):
+        for handle, head in self._sources_at(scan.address, query, (scan.format,), scan.name, scan.id):
             if not head.indexes:
                 left.append(ScanDecision(scan.address, False, _NO_INDEX))
                 continue
@@ -532,7 +540,8 @@ class Rewriter:
 
     # --- Tables -------------------------------------------------------------------------------------------------------
 
-    def _know(self, timeline: Timeline) -> None:
+    def know(self, timeline: Timeline) -> None:
+        """Use the indexes of a source in whichever query reads it."""
         state = timeline.refresh()
         if state.definition is None or state.dropped or state.table.source is None:
             return
@@ -557,12 +566,18 @@ class Rewriter:
                 handle = self._tables[log.uri] = TableHandle(self.spark, Timeline(log), self.options)
             return handle, handle.timeline.refresh()
 
-    def _sources_at(self, address: str, query: _Query, formats: Collection[str]) -> list[tuple[TableHandle, State]]:
+    def _sources_at(
+        self, address: str, query: _Query, formats: Collection[str], name: str = "", table_id: str = ""
+    ) -> list[tuple[TableHandle, State]]:
         """Return the sources of some formats at an address, which may be a pattern, with the versions of their logs.
 
         Their logs are read to their ends once a query.
+
+        :param name: a catalog's for the table at the address. :param table_id: the format's own, of that table.
         """
         location = locate(path_of(address))
+        if not any(self._is_of_id(log, table_id) for log in self._sources.get(location.uri, ())):
+            self._know_by_name(name, table_id)
         # Elsewhere a look for a log beside an address that was not named would cost a call to its store.
         if location.uri not in self._sources and (location.is_local or self._in_warehouse(location)):
             try:
@@ -572,13 +587,32 @@ class Rewriter:
             source = timeline.head.table.source
             if source is not None and source.location == location.uri:
                 self._check_trusted(location, timeline.store.uri)
-                self._know(timeline)
+                self.know(timeline)
         logs = tuple(self._sources.get(location.uri, ()))
         for log in logs:
             if log not in query.heads:
                 query.heads[log] = self._newest(Store(log, self.options))
         found = [query.heads[log] for log in logs]
         return [(handle, head) for handle, head in found if _is_of(head, formats)]
+
+    def _is_of_id(self, log: str, table_id: str) -> bool:
+        """Tell whether a log is of the table with an id, or may be of any."""
+        definition = self._tables[log].timeline.head.definition
+        source = None if definition is None else definition.source
+        return source is not None and source.identity in (None, table_id)
+
+    def _know_by_name(self, name: str, table_id: str) -> None:
+        """Look for a table that was registered by its name since the session was enabled.
+
+        That costs one request for each table, and none where it was looked for before.
+        """
+        if not name or (name, table_id) in self._looked_for:
+            return
+        self._looked_for.add((name, table_id))
+        named = may_be_named(name)
+        registered = None if named is None else self.warehouse.registered(named)
+        if registered is not None and registered.id == table_id:
+            self.know(Timeline(Store(registered.log, self.options)))
 
     def _in_warehouse(self, location: Location) -> bool:
         return self.warehouse.root is not None and location.uri.startswith(f"{locate(self.warehouse.root).uri}/")

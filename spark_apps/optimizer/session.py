@@ -20,9 +20,11 @@ from spark_apps.optimizer.rule import InstalledRule
 from spark_apps.storage.errors import EnvironmentMismatch, InvalidInput
 from spark_apps.storage.printing import Grid, Printed, View, counted, size
 from spark_apps.timeline.model import DATA_TREE
+from spark_apps.timeline.reader_roots import is_below
 
 if TYPE_CHECKING:
     from spark_apps.actions.template import TableHandle
+    from spark_apps.timeline.locations import Warehouse
     from spark_apps.timeline.state import State
 
 logger = logging.getLogger(__name__)
@@ -124,6 +126,22 @@ def frame_of(handle: TableHandle, state: State) -> DataFrame:
     size = sum(file.bytes for file in state.files(DATA_TREE))
     rows = rule.keyed_relation(schema, handle.timeline.store.uri, state.version, state.table.table_id, size)
     return DataFrame(rows, spark)
+
+
+def enabled_warehouse(spark: SparkSession) -> Warehouse | None:
+    """Return the warehouse that a session is enabled with, ``None`` if there is none."""
+    known = _ENABLED.get(_key(spark))
+    return None if known is None or known[0].warehouse.root is None else known[0].warehouse
+
+
+def know(handle: TableHandle) -> None:
+    """Let the queries of a session use the log that it has registered a source by, if that is in its warehouse."""
+    warehouse = enabled_warehouse(handle.spark)
+    root = None if warehouse is None else warehouse.root_store()
+    if root is not None and is_below(handle.timeline.store.uri, root.uri):
+        rewriter, rule = _ENABLED[_key(handle.spark)]
+        rewriter.know(handle.timeline)
+        rule.forget()
 
 
 @contextmanager

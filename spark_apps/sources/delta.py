@@ -106,6 +106,10 @@ class DeltaTable:
         check_distinct(self._location.uri, files)
         return Listing(tuple(files), str(number), fields, partition_by, str(table.metadata().id))
 
+    def table_id(self) -> str:
+        """Return the id that the format gives the table, which one that is made anew does not have."""
+        return str(self._open(None).table.metadata().id)
+
     def columns(self, opened: _Opened | None = None) -> tuple[tuple[Field, ...], tuple[str, ...]]:
         """Return the fields, and those of the partition columns that a path can hold.
 

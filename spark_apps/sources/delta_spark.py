@@ -111,6 +111,9 @@ class ConnectedDeltaTable(DeltaTable):
         check_distinct(self._location.uri, files)
         return Listing(tuple(files), self._version, fields, partition_by, str(at.said["id"]))
 
+    def table_id(self) -> str:
+        return str(self._at(None).said["id"])
+
     def columns(self, opened: Any = None) -> tuple[tuple[Field, ...], tuple[str, ...]]:
         return self._columns_at(self._at(None))
 

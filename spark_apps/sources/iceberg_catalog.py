@@ -15,6 +15,7 @@ from typing import Any
 from spark_apps.storage.errors import EnvironmentMismatch, InvalidInput, ObjectNotFound, TableNotFound
 from spark_apps.storage.store import Store, store_options
 from spark_apps.timeline.allowed_sources import CATALOG, IDENTIFIER, check_files, check_options
+from spark_apps.timeline.catalog_names import split
 from spark_apps.timeline.model import SourceDefinition
 
 _METADATA = ".metadata.json"
@@ -53,7 +54,12 @@ def load_named(options: Mapping[str, str], properties: Mapping[str, str]) -> Any
     logged = {key.partition(".")[2]: value for key, value in options.items() if key.startswith(f"{CATALOG}.")}
     catalog = load_catalog(options[CATALOG], **{**logged, **properties})
     _trust_no_table(catalog)
-    return _of_rows(catalog.load_table(options[IDENTIFIER]))
+    return _of_rows(catalog.load_table(_identifier(options[IDENTIFIER])))
+
+
+def _identifier(text: str) -> str | tuple[str, ...]:
+    """Return a name as pyiceberg takes it, which knows no back-ticks."""
+    return split(text) if "`" in text else text
 
 
 def load_at(location: str, storage_options: Mapping[str, Any] | None) -> Any:

@@ -17,6 +17,7 @@ from spark_apps.sources.source_files import Listing, SourceFile, check_distinct
 from spark_apps.storage.errors import EnvironmentMismatch, SourceNotAllowed, TableNotFound, UnsupportedSource
 from spark_apps.storage.names import check_source_column_name
 from spark_apps.timeline.allowed_sources import CATALOG, IDENTIFIER, READER
+from spark_apps.timeline.catalog_names import join
 from spark_apps.timeline.files import DataFile
 from spark_apps.timeline.locations import Location, locate
 from spark_apps.timeline.model import Field, TableDefinition
@@ -33,8 +34,7 @@ _WHY = "it is a table of a catalog"
 
 def options_of(table: NamedTable) -> dict[str, str]:
     """Return what a registration writes down of a table: the catalog, and the name in it."""
-    catalog, _, name = table.name.partition(".")
-    return {CATALOG: catalog, IDENTIFIER: name, READER: "spark"}
+    return {CATALOG: table.name.parts[0], IDENTIFIER: table.name.identifier, READER: "spark"}
 
 
 def is_named(options: Mapping[str, str]) -> bool:
@@ -50,7 +50,7 @@ class NamedIcebergTable:
         self._location = locate(location)
         self._options = options
         self._version = version
-        self._name = f"{options[CATALOG]}.{options[IDENTIFIER]}"
+        self._name = f"{join((options[CATALOG],))}.{options[IDENTIFIER]}"
         self._pinned = True
         self._is_placed = False
 

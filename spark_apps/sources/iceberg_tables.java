@@ -219,14 +219,32 @@ public class IcebergTables {
         return cause instanceof org.apache.spark.sql.AnalysisException || cause.getClass().getSimpleName().startsWith("CatalogNotFound");
     }
 
-    /** The id and place of a named table as JSON; null where there is none. */
+    /** The parts of a name in full: the session adds the catalog and the namespace of its own. */
+    private List parts(String name) throws Exception {
+        Method[] methods = org.apache.iceberg.spark.Spark3Util.class.getMethods();
+        for (int n = 0; n < methods.length; n++) {
+            Class[] given = methods[n].getParameterTypes();
+            if (!methods[n].getName().equals("catalogAndIdentifier") || given.length != 2 || given[1] != String.class) continue;
+            Object found = methods[n].invoke(null, new Object[] {session, name});
+            org.apache.spark.sql.connector.catalog.CatalogPlugin catalog = (org.apache.spark.sql.connector.catalog.CatalogPlugin) IcebergMembers.call(found, "catalog");
+            org.apache.spark.sql.connector.catalog.Identifier identifier = (org.apache.spark.sql.connector.catalog.Identifier) IcebergMembers.call(found, "identifier");
+            List parts = new ArrayList();
+            parts.add(catalog.name());
+            parts.addAll(Arrays.asList(identifier.namespace()));
+            parts.add(identifier.name());
+            return parts;
+        }
+        throw new NoSuchMethodException("Spark3Util.catalogAndIdentifier");
+    }
+
+    /** The id, the place and the full name of a named table as JSON; null where there is none. */
     public String describe(String name) throws Exception {
         Table table = load(name);
         if (!(table instanceof BaseTable)) return null;
         Map said = new LinkedHashMap();
         said.put("id", table.uuid().toString());
         said.put("location", table.location());
-        said.put("name", table.name());
+        said.put("parts", parts(name));
         return JSON.writeValueAsString(said);
     }
 

@@ -22,6 +22,7 @@ from spark_apps.engine.spark_versions import message_of
 from spark_apps.mergetree.schema import column
 from spark_apps.mergetree.tree import ConnectorRows
 from spark_apps.storage.errors import StorageError, StorageUnavailable, VersionNotFound
+from spark_apps.timeline.catalog_names import CatalogName
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -45,7 +46,7 @@ def java_source() -> str:
 class NamedTable:
     """A table that a session's catalog resolves: its name in full, the format's id of it, and its folder."""
 
-    name: str
+    name: CatalogName
     id: str
     location: str
 
@@ -64,7 +65,7 @@ class IcebergSession:
         if text is None:
             return None
         said = json.loads(text)
-        return NamedTable(said["name"], said["id"], said["location"])
+        return NamedTable(CatalogName(tuple(said["parts"])), said["id"], said["location"])
 
     def listing(self, name: str, version: str | None) -> dict[str, Any] | None:
         """Return what ``IcebergTables.listing`` of ``iceberg_tables.java`` says of a snapshot; ``None``: no table.

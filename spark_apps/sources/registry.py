@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
+from spark_apps.engine.no_session import NO_SPARK
 from spark_apps.engine.pyspark_names import SparkSession, StructType, T, spark_errors
 from spark_apps.engine.spark_utils import escape_globs, list_on_driver
 from spark_apps.engine.spark_versions import message_of
@@ -41,11 +42,19 @@ from spark_apps.sources.iceberg_tables import NamedTable, iceberg_of
 from spark_apps.sources.listing import Folder, ListedFile, check_unchanged, list_folder
 from spark_apps.sources.other_formats import check_above, check_folder
 from spark_apps.sources.source_files import Listing, SourceFile, check_distinct
-from spark_apps.storage.errors import InvalidInput, InvalidName, InvalidSchema, OtherFormat, UnsupportedSource
-from spark_apps.storage.names import check_source_column_name
-from spark_apps.storage.store import Store
+from spark_apps.storage.errors import (
+    InvalidInput,
+    InvalidName,
+    InvalidSchema,
+    OtherFormat,
+    SourceNotAllowed,
+    UnsupportedSource,
+)
+from spark_apps.storage.names import check_source_column_name, quote
+from spark_apps.storage.store import SOURCE_ROOTS, Store
 from spark_apps.timeline.allowed_sources import (
     CATALOG,
+    IDENTIFIER,
     MERGE_SCHEMA,
     PLAIN_FORMATS,
     RECURSIVE,
@@ -53,7 +62,9 @@ from spark_apps.timeline.allowed_sources import (
     given_options,
     is_set,
 )
+from spark_apps.timeline.catalog_names import CatalogName, may_be_named, split
 from spark_apps.timeline.files import DataFile
+from spark_apps.timeline.limits import MAX_NAME_PARTS
 from spark_apps.timeline.locations import Location, locate
 from spark_apps.timeline.model import Field, SourceDefinition, TableDefinition
 
@@ -436,12 +447,16 @@ class Source(ExternalFiles, Protocol):
 
 @dataclass(frozen=True)
 class Discovery:
-    """A source that is to be registered: where it is, what it is, and its columns."""
+    """A source that is to be registered: where it is, what it is, and its columns.
+
+    :param named: of a table whose place is a catalog's, the name and the format's own id.
+    """
 
     location: Location
     source: SourceDefinition
     fields: tuple[Field, ...]
     partition_by: tuple[str, ...]
+    named: tuple[CatalogName, str] | None = None
 
 
 def open_source(
@@ -455,9 +470,11 @@ def open_source(
     :raises InvalidInput: if the log names an unknown format or option.
     """
     assert table.source is not None
-    check_allowed(log, table.source, storage_options)
+    by_name = check_allowed(log, table.source, storage_options)
     form = table.source.format
     if form == "delta":
+        if by_name:
+            _check_place(table.source, log, spark)
         if has_delta(spark):
             assert spark is not None
             return ConnectedDeltaTable.of_session(table, storage_options, spark)
@@ -467,6 +484,31 @@ def open_source(
             return NamedIcebergTable.of(table, spark)
         return IcebergTable.of(table, storage_options, log)
     return PlainFiles.of(table, storage_options)
+
+
+def _check_place(source: SourceDefinition, log: str, spark: SparkSession | None) -> None:
+    """Check that a session's catalog has a table where its log says: whoever may write a log names any other place.
+
+    :raises SourceNotAllowed: if it has it elsewhere, or there is no session.
+    """
+    name = CatalogName.of(source.options[CATALOG], source.options[IDENTIFIER])
+    if spark is None or spark is NO_SPARK:
+        raise SourceNotAllowed(
+            f"The log {log} is of the table {name}, and says that it is at {source.location}; where it is, only the "
+            "catalog of a Spark session knows.",
+            outcome="Nothing was read of it, and nothing was changed.",
+            hint=f'Read it in Spark; or add "{source.location}" to {SOURCE_ROOTS} of the table connection, or of the '
+            "storage options.",
+        )
+    found = find_in_catalog(spark, str(name))
+    if found is None or locate(found.location).uri != source.location:
+        raise SourceNotAllowed(
+            f"The log {log} is of the table {name} at {source.location}, which the session's catalog has "
+            + ("not." if found is None else f"at {locate(found.location).uri}."),
+            outcome="Nothing was read of it, and nothing was changed.",
+            hint="If the table was moved, drop the registration, which leaves the table alone, and register it again; "
+            "else find out who wrote to the log.",
+        )
 
 
 def discover(
@@ -488,13 +530,14 @@ def discover(
     :raises TableNotFound: if there is no table.
     """
     checked = given_options(form, options)
+    full: CatalogName | None = None
     by_name = None if CATALOG in checked else iceberg_by_name(spark, uri)
     if by_name is not None:
         return _discovered_by_name(spark, by_name)
     if form in PLAIN_FORMATS or form == "delta":
         named = find_in_catalog(spark, uri)
         if named is not None and named.format == "delta":
-            uri, form, checked = named.location, "delta", {}
+            uri, form, checked, full = named.location, "delta", {}, named.name
         elif named is not None:
             uri, form, checked = named.location, named.format, given_options(named.format, {**named.options, **checked})
             schema = named.schema if schema is None else schema
@@ -509,19 +552,22 @@ def discover(
         )
     if form == "delta":
         location = _plain(uri)
-        delta = (
-            ConnectedDeltaTable(location.uri, storage_options, spark)
-            if has_delta(spark)
-            else DeltaTable(location.uri, storage_options)
-        )
+        delta = delta_at(spark, location, storage_options)
         fields, partition_by = delta.columns()
         source = SourceDefinition(form, location.uri, session=session_settings(spark, form))
-        return Discovery(location, source, fields, partition_by)
+        return Discovery(location, source, fields, partition_by, None if full is None else (full, delta.table_id()))
     checked = iceberg.name_of_catalog(checked, uri)
     table = IcebergTable("" if CATALOG in checked else _plain(uri).uri, checked, storage_options)
     fields, partition_by = table.columns()
     source = SourceDefinition(form, table.location.uri, checked, session=session_settings(spark, form))
     return Discovery(table.location, source, fields, partition_by)
+
+
+def delta_at(spark: SparkSession, location: Location, storage_options: Mapping[str, Any] | None) -> DeltaTable:
+    """Return the Delta table at an address, by the session's connector where it has one."""
+    if has_delta(spark):
+        return ConnectedDeltaTable(location.uri, storage_options, spark)
+    return DeltaTable(location.uri, storage_options)
 
 
 def iceberg_by_name(spark: SparkSession, name: str) -> NamedTable | None:
@@ -532,17 +578,48 @@ def iceberg_by_name(spark: SparkSession, name: str) -> NamedTable | None:
     return None if session is None else session.find(name)
 
 
+def place_in_catalogs(spark: SparkSession, name: str) -> str | None:
+    """Return where a session's catalogs have the table of a name, ``None`` if they have none that can be registered."""
+    of_iceberg = iceberg_by_name(spark, name)
+    if of_iceberg is not None:
+        return locate(of_iceberg.location).uri
+    try:
+        found = find_in_catalog(spark, name)
+    except UnsupportedSource:
+        return None
+    return None if found is None else locate(found.location).uri
+
+
+def full_name(spark: SparkSession, name: str) -> CatalogName | None:
+    """Return the name in full of a table that a session's catalogs know, ``None`` if they do not say it."""
+    if spark is NO_SPARK:
+        return None
+    of_iceberg = iceberg_by_name(spark, name)
+    if of_iceberg is not None:
+        return of_iceberg.name
+    try:
+        found = find_in_catalog(spark, name)
+    except UnsupportedSource:
+        return None
+    return None if found is None else found.name
+
+
 def _discovered_by_name(spark: SparkSession, found: NamedTable) -> Discovery:
     location = locate(found.location)
     options = given_options("iceberg", iceberg_named.options_of(found))
     source = SourceDefinition("iceberg", location.uri, options, session=session_settings(spark, "iceberg"))
     listing = NamedIcebergTable(spark, location.uri, options, None).listing()
-    return Discovery(location, source, listing.fields or (), ())
+    return Discovery(location, source, listing.fields or (), (), (found.name, found.id))
 
 
 def looks_like_name(uri: str) -> bool:
-    """Return whether an address may be the name of a table in a catalog: dots between plain words, and no slash."""
-    return re.fullmatch(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*){0,2}", uri) is not None
+    """Return whether an address may be the name of a table in a catalog: dots between words, and no slash.
+
+    Words of other characters are in back-ticks.
+    """
+    if "`" in uri:
+        return may_be_named(uri) is not None
+    return re.fullmatch(rf"[A-Za-z_]\w*(\.[A-Za-z_]\w*){{0,{MAX_NAME_PARTS - 1}}}", uri) is not None
 
 
 def _plain(uri: str) -> Location:
@@ -563,6 +640,7 @@ class CatalogTable:
     format: str
     schema: StructType
     options: dict[str, str]
+    name: CatalogName | None = None
 
 
 def find_in_catalog(spark: SparkSession, name: str) -> CatalogTable | None:
@@ -572,7 +650,7 @@ def find_in_catalog(spark: SparkSession, name: str) -> CatalogTable | None:
     """
     if not looks_like_name(name) or Path(name).exists() or not _exists(spark, name):
         return None
-    quoted = ".".join(f"`{part}`" for part in name.split("."))
+    quoted = ".".join(map(quote, split(name) if "`" in name else name.split(".")))
     details = _described(spark, quoted)
     form = details.get("Provider", "").lower()
     known = form in PLAIN_FORMATS or form == "delta"
@@ -584,7 +662,7 @@ def find_in_catalog(spark: SparkSession, name: str) -> CatalogTable | None:
         )
     location = _catalog_path(details["Location"])
     if form == "delta":
-        return CatalogTable(location, form, spark.table(quoted).schema, {})
+        return CatalogTable(location, form, spark.table(quoted).schema, {}, _name_in_full(details))
     if details.get("Partition Provider", "").lower() == "catalog":
         _check_partitions(spark, name, quoted, location)
     options = _storage_properties(details.get("Storage Properties", ""))
@@ -602,6 +680,16 @@ def _described(spark: SparkSession, quoted: str) -> dict[str, str]:
     rows: list[Any] = spark.sql(f"DESCRIBE TABLE EXTENDED {quoted}").collect()
     start = next((n for n, row in enumerate(rows) if row[0].startswith("# Detailed Table")), len(rows))
     return {row[0].strip(): (row[1] or "").strip() for row in rows[start + 1 :]}
+
+
+def _name_in_full(details: Mapping[str, str]) -> CatalogName | None:
+    """Return the name of a table as its catalog describes it; ``None`` where that does not say the whole of it."""
+    try:
+        if "Name" in details:
+            return CatalogName(split(details["Name"]))
+        return CatalogName((details["Catalog"], details["Database"], details["Table"]))
+    except (InvalidName, KeyError):
+        return None
 
 
 def _catalog_path(location: str) -> str:

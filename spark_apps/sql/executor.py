@@ -18,7 +18,7 @@ from spark_apps.actions.write import drop_unfilled
 from spark_apps.indexes.included_columns import IncludedColumns
 from spark_apps.mergetree.schema import parse_ddl
 from spark_apps.optimizer.session import indexes_in_use
-from spark_apps.sources.registry import find_in_catalog
+from spark_apps.sources.registry import find_in_catalog, iceberg_by_name
 from spark_apps.sql import queries
 from spark_apps.sql import statements as s
 from spark_apps.sql.parser import parse
@@ -453,6 +453,7 @@ def register_source(session: Session, statement: s.RegisterSource, txn_id: str |
             storage_options=session.warehouse.options,
             properties=properties,
             txn_id=txn_id,
+            warehouse=session.warehouse.root,
             **log_address,
         )
     except TableExists:
@@ -461,7 +462,7 @@ def register_source(session: Session, statement: s.RegisterSource, txn_id: str |
         return unchanged_result(statement, location, "create", "the table exists", txn_id)
     receipt = find_receipt(Timeline.load(Store(table.uri, session.warehouse.options)), txn_id)
     assert receipt is not None
-    return change_result(statement, receipt, location)
+    return change_result(statement, receipt, table.uri if session.warehouse.is_of_catalog(table.uri) else location)
 
 
 def _address(session: Session, statement: s.RegisterSource) -> tuple[str, str | None]:
@@ -474,6 +475,13 @@ def _address(session: Session, statement: s.RegisterSource) -> tuple[str, str | 
             raise InvalidInput(
                 f"The source is given by its location {statement.table!r}, and by LOCATION {statement.location!r} too.",
                 hint="Keep one of them; give the table a name to keep them apart.",
+            )
+        return statement.table, None
+    if statement.location is None and iceberg_by_name(session.spark, statement.table) is not None:
+        if statement.format != "iceberg":
+            raise InvalidInput(
+                f"{statement.table!r} is an Iceberg table of a catalog, and not of the format {statement.format}.",
+                hint="Write USING iceberg.",
             )
         return statement.table, None
     if statement.location is None and (in_catalog := find_in_catalog(session.spark, statement.table)) is not None:

@@ -159,8 +159,9 @@ class Tables:
         key = (location, reference.version, reference.as_of)
         if key not in self._by_location:
             try:
+                options = self._session.warehouse.reader_options
                 self._by_location[key] = IndexedTable.load(
-                    self._session.spark, location, reference.version, reference.as_of, self._session.warehouse.options
+                    self._session.spark, location, reference.version, reference.as_of, options
                 )
             except TableNotFound:
                 return None
@@ -175,6 +176,8 @@ class Tables:
             return None
         try:
             location = warehouse.locate(reference.name)
+            if warehouse.is_of_catalog(location) and not over_connect(self._session.spark):
+                return None  # its own connector reads it
             if warehouse.log_of(location) is not None:
                 return location
         except InvalidName:

@@ -18,7 +18,7 @@ from spark_apps.indexes.registry import available
 from spark_apps.layout.partitions import canonical_string, parse_partition_path, value_of
 from spark_apps.layout.types import parse_type
 from spark_apps.optimizer.session import usable
-from spark_apps.sources.registry import find_in_catalog
+from spark_apps.sources.registry import find_in_catalog, iceberg_by_name
 from spark_apps.sql.statements import PartitionSpec, Statement, Value
 from spark_apps.storage.errors import InvalidInput, InvalidName
 from spark_apps.storage.printing import Grid, Printed, View, counted, exact, instant_text
@@ -56,7 +56,7 @@ class Session:
         :raises TableNotFound: if there is no table.
         :raises InvalidName: if the name is not one of a table.
         """
-        return IndexedTable.load(self.spark, self.locate(table), options=self.warehouse.options)
+        return IndexedTable.load(self.spark, self.locate(table), options=self.warehouse.reader_options)
 
     def locate(self, table: str) -> str:
         """Return where a table is: below the warehouse, or else where Spark's catalog has one of that name.
@@ -73,9 +73,14 @@ class Session:
             if not plain or self.warehouse.root is not None:
                 raise
             location = None
+        of_iceberg = iceberg_by_name(self.spark, table)
+        if of_iceberg is not None:
+            registered = self.warehouse.registered(of_iceberg.name)
+            return of_iceberg.location if registered is None else registered.log
         in_catalog = find_in_catalog(self.spark, table)
         if in_catalog is not None:
-            return in_catalog.location
+            registered = None if in_catalog.name is None else self.warehouse.registered(in_catalog.name)
+            return in_catalog.location if registered is None else registered.log
         return location if location is not None else self.warehouse.locate(table)
 
     def log_locations(self, table: str | None) -> list[str]:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import urlsplit
 
-from spark_apps.storage.store import SOURCE_ROOTS
+from spark_apps.storage.store import SOURCE_ROOTS, WAREHOUSE_ROOT
 
 _S3A = "spark.hadoop.fs.s3a."
 _ABFS = "spark.hadoop.fs.azure."
@@ -108,7 +108,8 @@ def hadoop_settings(location: str, options: Mapping[str, Any], hadoop: str | Non
 _OF_OBSTORE_ALONE = {
     "bucket", "container_name", "timeout", "connect_timeout", "proxy_url", "http1_only", "allow_invalid_certificates",
     "conditional_put", "copy_if_not_exists", "disable_tagging", "disable_bulk_delete", "checksum_algorithm",
-    "unsigned_payload", SOURCE_ROOTS, "imdsv1_fallback", "default_region", "use_azure_cli", "metadata_endpoint",
+    "unsigned_payload", SOURCE_ROOTS, WAREHOUSE_ROOT, "imdsv1_fallback", "default_region", "use_azure_cli",
+    "metadata_endpoint",
 }  # fmt: skip
 
 

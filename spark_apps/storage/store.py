@@ -51,6 +51,9 @@ _CLIENT_OPTIONS = {"allow_http", "allow_invalid_certificates", "connect_timeout"
 SOURCE_ROOTS = "source_roots"
 """Among storage options: the addresses below which a log may name any source
 (:mod:`spark_apps.timeline.allowed_sources`). No store is given it."""
+WAREHOUSE_ROOT = "warehouse_root"
+"""Among storage options: the reader's warehouse, whose logs may name the tables of catalogs that their places are
+called after (:mod:`spark_apps.timeline.catalog_names`). No store is given it."""
 # Spark's Hadoop file systems answer to other schemes than the object stores' own tools.
 _SPARK_SCHEMES = {"s3": "s3a"}
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
@@ -384,7 +387,7 @@ def same_etag(one: str | None, other: str | None) -> bool:
 
 def store_options(options: Mapping[str, Any] | None) -> dict[str, Any]:
     """Return the storage options that a store understands: without what is meant for this package alone."""
-    return {key: value for key, value in (options or {}).items() if key != SOURCE_ROOTS}
+    return {key: value for key, value in (options or {}).items() if key not in (SOURCE_ROOTS, WAREHOUSE_ROOT)}
 
 
 def _body_of(answer: Any, what: str, most: int | None) -> bytes:

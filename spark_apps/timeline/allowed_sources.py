@@ -11,7 +11,6 @@ would change which rows there are.
 
 from __future__ import annotations
 
-import json
 import os
 import re
 from collections.abc import Iterable, Mapping
@@ -20,10 +19,12 @@ from urllib.parse import unquote
 
 from spark_apps.storage.errors import InvalidInput, InvalidName, SourceNotAllowed
 from spark_apps.storage.printing import printable
-from spark_apps.storage.store import SOURCE_ROOTS, Store
+from spark_apps.storage.store import SOURCE_ROOTS
 from spark_apps.storage.unwritten import check_unwritten
+from spark_apps.timeline.catalog_names import CatalogName
 from spark_apps.timeline.locations import Location, locate
 from spark_apps.timeline.model import SourceDefinition
+from spark_apps.timeline.reader_roots import is_below, source_roots, warehouse_root
 
 FORMATS = ("parquet", "orc", "json", "csv", "delta", "iceberg")
 PLAIN_FORMATS = FORMATS[:4]
@@ -61,7 +62,7 @@ READER_OPTIONS: dict[str, frozenset[str]] = {
             "unescapedquotehandling",
         }
     ),
-    "delta": frozenset(),
+    "delta": frozenset({CATALOG, IDENTIFIER}),
     "iceberg": frozenset(
         {CATALOG, IDENTIFIER, READER, "catalog.type", "catalog.uri", "catalog.warehouse", "catalog.prefix"}
     ),
@@ -112,7 +113,7 @@ def check_options(form: str, options: Mapping[str, str]) -> None:
             raise InvalidInput(
                 f"The option {name}={value[:40]!r} is no number up to {_MAX_VALUES[plain]}.", hint="Give a smaller one."
             )
-    if form == "iceberg":
+    if form in ("delta", "iceberg"):
         _check_catalog(options)
 
 
@@ -155,22 +156,26 @@ def name_together(log: str, source: SourceDefinition | str) -> None:
     _NAMED.update((log, address) for address in (source.location, *_addresses(source).values()))
 
 
-def check_allowed(log: str, source: SourceDefinition, options: Mapping[str, Any] | None) -> None:
+def check_allowed(log: str, source: SourceDefinition, options: Mapping[str, Any] | None) -> bool:
     """Check that a source may be read for a log that names it.
 
     :param log: address of the log's folder.
     :param options: the reader's storage options, with their ``source_roots``.
+    :return: whether the log is believed about the name in a catalog alone, and the catalog says where the table is.
     :raises SourceNotAllowed: if the reader does not allow it; says how to.
     :raises InvalidInput: for what no log may say.
     """
     check_source(source)
     location = locate(source.location)
-    if not _is_default_log(location, log) and not _is_allowed(location.base, log, options, (source.location,)):
+    allowed = _is_allowed(location.base, log, options, (source.location,))
+    by_name = not allowed and _is_named_log(source, log, options)
+    if not _is_default_log(location, log) and not allowed and not by_name:
         raise _not_allowed(log, f"the source {source.location}, beside which it is not, and nothing", location.base)
     for name, address in _addresses(source).items():
         catalog = source.options.get(CATALOG, "")
         if not _is_allowed(address, log, options) and _configured(catalog, name) != address:
             raise _not_allowed(log, f"the catalog {catalog!r} at {address}, and nothing", address)
+    return by_name
 
 
 def check_files(
@@ -211,7 +216,7 @@ class Folder:
     def holds(self, path: str) -> bool:
         """Test whether an address is in the folder, or is the folder."""
         address = address_of(path)
-        return address is not None and _is_below(address, self._base) and (self._linked or self._links_stay(address))
+        return address is not None and is_below(address, self._base) and (self._linked or self._links_stay(address))
 
     def key(self, path: str) -> str | None:
         """Return a path of a Delta log, which is quoted and mostly relative to the folder, as a key below the folder.
@@ -230,9 +235,9 @@ class Folder:
     def _links_stay(self, path: str) -> bool:
         """Test whether the symbolic links on the way to a local file stay in the folder."""
         if os.path.islink(path):  # noqa: PTH114 - of thousands of files: a Path takes longer than the call
-            return _is_below(os.path.realpath(path), self._realpath(self._base))
+            return is_below(os.path.realpath(path), self._realpath(self._base))
         folder, _, name = path.rstrip("/").rpartition("/")
-        return _is_below(f"{self._realpath(folder)}/{name}", self._realpath(self._base))
+        return is_below(f"{self._realpath(folder)}/{name}", self._realpath(self._base))
 
     def _realpath(self, folder: str) -> str:
         real = self._real.get(folder)
@@ -266,33 +271,6 @@ def _leads_upwards(path: str) -> bool:
     return True  # nothing is quoted so deep
 
 
-def source_roots(options: Mapping[str, Any] | None) -> tuple[str, ...]:
-    """Return the addresses below which a reader takes any source, from the storage options.
-
-    They are a list, a text that is one of them, or a JSON list.
-
-    :raises InvalidInput: if it is something else.
-    """
-    given = (options or {}).get(SOURCE_ROOTS)
-    if isinstance(given, str):
-        try:
-            given = json.loads(given) if given.lstrip().startswith("[") else [given]
-        except ValueError:
-            given = None
-    if given is None and (options or {}).get(SOURCE_ROOTS) is None:
-        return ()
-    if not isinstance(given, list | tuple) or not all(isinstance(root, str) and root.strip() for root in given):
-        raise InvalidInput(f"{SOURCE_ROOTS} is no list of addresses.", hint=f'Write {SOURCE_ROOTS}: ["s3://lake/raw"].')
-    return tuple(_root(root.strip()) for root in given)
-
-
-def _root(text: str) -> str:
-    try:
-        return Store(text).uri
-    except InvalidName:  # the address of a catalog
-        return text.rstrip("/")
-
-
 def _addresses(source: SourceDefinition) -> dict[str, str]:
     """Return the addresses of the catalogs that a log names, by option."""
     return {name: source.options[name] for name in _ADDRESSES if name in source.options}
@@ -306,14 +284,22 @@ def _is_default_log(location: Location, log: str) -> bool:
         return False
 
 
+def _is_named_log(source: SourceDefinition, log: str, options: Mapping[str, Any] | None) -> bool:
+    """Test whether a log is where the reader's warehouse keeps that of the catalog's table which it names."""
+    root = warehouse_root(options)
+    if root is None or CATALOG not in source.options or IDENTIFIER not in source.options or source.identity is None:
+        return False
+    try:
+        name = CatalogName.of(source.options[CATALOG], source.options[IDENTIFIER])
+    except InvalidName:  # of a table that was registered by its place
+        return False
+    return log == f"{root}/{name.log_folder(source.identity)}"
+
+
 def _is_allowed(address: str, log: str, options: Mapping[str, Any] | None, also: tuple[str, ...] = ()) -> bool:
     if any((log, one) in _NAMED for one in (address, *also)):
         return True
-    return any(_is_below(address, root) for root in source_roots(options)) and ".." not in address.split("/")
-
-
-def _is_below(address: str, root: str) -> bool:
-    return address == root or address.startswith(f"{root.rstrip('/')}/")
+    return any(is_below(address, root) for root in source_roots(options)) and ".." not in address.split("/")
 
 
 def _configured(catalog: str, name: str) -> str | None:

@@ -66,6 +66,17 @@ MAX_BUCKETS = 100_000
 MAX_TYPE_DEPTH = 100
 """Levels of a column's type: readers of types call themselves for each."""
 
+# --- names of catalogs' tables in a warehouse -------------------------------------------------------------------------
+
+MAX_NAME_BYTES = 64 * 1024
+"""Bytes of the file that says which log a name has: two addresses and an id."""
+
+MAX_NAMES = 100_000
+"""Names of one warehouse whose files are read for a listing."""
+
+MAX_NAME_PARTS = 8
+"""Parts of a table's name: the catalog, namespaces in one another, and the table."""
+
 # --- a published Delta log --------------------------------------------------------------------------------------------
 
 MAX_DELTA_CHECKPOINT_BYTES = 1 << 30

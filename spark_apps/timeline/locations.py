@@ -1,7 +1,8 @@
 """Locations of tables, sources and logs: addresses, globs, names below a warehouse, and a log's default location.
 
 A registered source may be overwritten by its owner, so its log is beside it, in ``<parent>/_indexes/<name>``, or below
-a root of the user's. This module does not touch the source.
+a root of the user's. This module does not touch the source. What a table is called by is resolved by
+:meth:`Warehouse.locate` alone: an address, the name that a catalog has for it, or the name of a folder.
 """
 
 from __future__ import annotations
@@ -10,22 +11,24 @@ import hashlib
 import logging
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from spark_apps.storage.errors import InvalidInput, InvalidName, StorageError
+from spark_apps.storage.errors import InvalidInput, InvalidName, LakeIndexError, StorageError, TableNotFound
 from spark_apps.storage.names import check_name, check_table_name
 from spark_apps.storage.store import Store
+from spark_apps.timeline import catalog_names
+from spark_apps.timeline.catalog_names import INDEXES, NAMES, PREFIX, CatalogName, Registration, is_plain, may_be_named
 from spark_apps.timeline.log import Timeline, commit_key
 from spark_apps.timeline.model import Receipt
+from spark_apps.timeline.reader_roots import is_below, with_warehouse
 from spark_apps.timeline.state import State
 from spark_apps.timeline.transactions import find_receipt
 
 logger = logging.getLogger(__name__)
 
-INDEXES = "_indexes"
 _GLOB_CHARS = re.compile(r"[*?\[{]")
 
 
@@ -116,12 +119,14 @@ class WarehouseTable:
     """A table of a warehouse: its name, where it can be loaded from (a registered source by its log), and its log.
 
     :param trouble: why the folder cannot be looked into; then it may be a table, or hold some.
+    :param of_catalog: whether a catalog has the name, and not a folder below the root.
     """
 
     name: str
     location: str
     log: Store
     trouble: StorageError | None = None
+    of_catalog: bool = False
 
     def state(self) -> State | None:
         """Return the newest state, ``None`` if the table was dropped.
@@ -152,19 +157,89 @@ class Warehouse:
     def locate(self, table: str) -> str:
         """Return the location of a table given by URI, by absolute path, or by name.
 
-        :raises InvalidName: if it is none of these; a name cannot lead out of the warehouse.
+        A name is looked for among those that catalogs have for registered tables (:mod:`.catalog_names`), and the
+        location is that of the log; then it is a folder below the root. ``catalog:`` before it excludes the folder.
+
+        :raises InvalidName: if it is none of these, or if it is both; a name cannot lead out of the warehouse.
+        :raises TableNotFound: if no table is registered by the name of a catalog.
         """
         if not isinstance(table, str) or not table.strip():
             raise InvalidName(f"{table!r} cannot be a table.", hint="Give a URI, an absolute path, or a name.")
         if "://" in table or table.startswith(("/", "file:")):
             return Store(table).uri
-        parts = check_table_name(table)
+        if is_plain(table) or may_be_named(table) is None:
+            folder = self.folder(table)
+            return self.log_by_name(table, folder) or folder
+        log = self.log_by_name(table)
+        if log is None:
+            raise TableNotFound(
+                f"No table is registered by the name {table} in "
+                f"{self.root or f'a warehouse, for {self.whose} names none'}.",
+                hint="Register it: IndexedTable.register(spark, name, warehouse=…), or RegisterTableOperator.",
+            )
+        return log
+
+    def log_by_name(self, table: str, folder: str | None = None) -> str | None:
+        """Return the location of the log of a catalog's table, ``None`` if none is registered by the name.
+
+        :param folder: that the name may mean too.
+        :raises InvalidName: if that is a table.
+        """
+        name = may_be_named(table)
+        named = None if name is None else self.registered(name)
+        if named is None:
+            return None
+        if folder is not None:
+            self._check_alone(table, named, folder)
+        return Store(named.log).uri
+
+    def is_of_catalog(self, location: str) -> bool:
+        """Test whether a location is that of the log of a table whose place is a catalog's."""
+        return self.root is not None and is_below(location, f"{Store(self.root).uri.rstrip('/')}/{INDEXES}")
+
+    def folder(self, table: str) -> str:
+        """Return the folder below the root that a name means, whatever a catalog has by that name.
+
+        :raises InvalidName: if it cannot be the name of one, or there is no root.
+        """
+        path = "/".join(check_table_name(table))
         if self.root is None:
             raise InvalidName(
                 f"The table {table!r} is given by name, and {self.whose} names no warehouse.",
                 hint="Fill in the connection's warehouse (in a call, warehouse=…), or give the table's URI.",
             )
-        return Store(self.root).below("/".join(parts)).uri
+        return Store(self.root).below(path).uri
+
+    def registered(self, name: CatalogName) -> Registration | None:
+        """Return the registration of a catalog's table, by one request; ``None`` if there is none.
+
+        :raises LakeIndexError: if what the warehouse says of the name cannot be believed.
+        """
+        root = self.root_store()
+        return None if root is None else catalog_names.find(root, name)
+
+    @property
+    def reader_options(self) -> dict[str, Any]:
+        """The options by which a reader believes the logs of this warehouse about tables of catalogs."""
+        return with_warehouse(self.options, self.root)
+
+    def root_store(self) -> Store | None:
+        """Return the store of the root, ``None`` where tables are only given by location."""
+        return None if self.root is None else Store(self.root, self.options)
+
+    def _check_alone(self, table: str, named: Registration, folder: str) -> None:
+        """Check that no table below the root has the name that a catalog's table has too.
+
+        :raises InvalidName: naming both.
+        """
+        log = self.log_of(folder)
+        if log is None or log.uri == Store(named.log).uri or Timeline(log).refresh().dropped:
+            return
+        raise InvalidName(
+            f"{table!r} is the table {named.name} of a catalog, whose log is {named.log}, and a table below the "
+            f"warehouse, whose log is {log.uri}.",
+            hint=f"Write {PREFIX}{named.name} for the first, or give the address: {folder}.",
+        )
 
     def store(self, table: str) -> Store:
         """Return the store of a table's folder."""
@@ -201,15 +276,28 @@ class Warehouse:
         return None if log is None else find_receipt(Timeline(log), txn_id)
 
     def tables(self) -> Iterator[WarehouseTable]:
-        """Yield every table below the root, known by its log, dropped ones too.
+        """Yield every table below the root, known by its log, dropped ones too, and every one that has a name there.
 
         Only folders are listed, and none inside a table. Without a root there is nothing to list. A folder below the
         root that cannot be looked into is yielded with its trouble; it keeps no other from being listed.
 
         :raises StorageError: if the root cannot be listed.
         """
-        if self.root is not None:
-            yield from self._below(Store(self.root, self.options), ())
+        root = self.root_store()
+        if root is None:
+            return
+        named = list(self._named(root))
+        yield from named
+        yield from self._below(root, (), catalog_names.catalogs_of(one.name for one in named))
+
+    def _named(self, root: Store) -> Iterator[WarehouseTable]:
+        for name, said in catalog_names.find_all(root):
+            if isinstance(said, LakeIndexError):
+                trouble = StorageError(said.message, hint=said.hint)
+                yield WarehouseTable(name, root.below(NAMES).uri, root.below(NAMES), trouble, of_catalog=True)
+            else:
+                log = Store(said.log, self.options)
+                yield WarehouseTable(name, log.uri, log, of_catalog=True)
 
     def known_tables(self) -> Iterator[WarehouseTable]:
         """Yield the tables below the root, without folders that cannot be looked into, which a warning names."""
@@ -219,21 +307,26 @@ class Warehouse:
             else:
                 logger.warning("The folder %s is left out: %s", table.location, table.trouble.message)
 
-    def _below(self, root: Store, parts: tuple[str, ...]) -> Iterator[WarehouseTable]:
+    def _below(self, root: Store, parts: tuple[str, ...], catalogs: Collection[str] = ()) -> Iterator[WarehouseTable]:
         for name in root.folders("/".join(parts)):
             inside = (*parts, name)
             try:
-                yield from self._at(root, inside)
+                yield from self._at(root, inside, catalogs)
             except StorageError as error:
                 folder = root.below("/".join(inside))
                 yield WarehouseTable(".".join(inside), folder.uri, folder, error)
 
-    def _at(self, root: Store, parts: tuple[str, ...]) -> Iterator[WarehouseTable]:
-        """Yield the tables of a folder: those of sources, the folder itself, or those below it."""
+    def _at(self, root: Store, parts: tuple[str, ...], catalogs: Collection[str]) -> Iterator[WarehouseTable]:
+        """Yield the tables of a folder: those of sources, the folder itself, or those below it.
+
+        :param catalogs: folders of the root's logs that hold those of catalogs' tables, which are known by their names.
+        """
         path, name = "/".join(parts), parts[-1]
         if name == LOGS_OF_SOURCES:
             for source in root.folders(path):
                 log = root.below(f"{path}/{source}")
+                if source.startswith(".") or (source in catalogs and log.head(commit_key(0)) is None):
+                    continue
                 yield WarehouseTable(".".join((*parts[:-1], source)), log.uri, log)
         elif name.startswith(("_", ".")):
             return

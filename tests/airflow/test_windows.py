@@ -6,12 +6,17 @@ from __future__ import annotations
 import pytest
 
 from airflow_provider_index.testing import DagRunReport
+from spark_apps.storage.store import Store
+from spark_apps.timeline.locations import Warehouse
+from spark_apps.timeline.log import Timeline
 from tests.airflow.lake import Lake
+from tests.spark_apps.timeline.test_catalog_names import registered
 
 pytestmark = pytest.mark.by_turn(16, whole=True, first=2)
 
 
 def begin_runs(lake: Lake) -> None:
+    registered(lake.warehouse, "prod.db.trips")
     lake.begin("windows")
 
 
@@ -22,6 +27,13 @@ def run(lake: Lake) -> DagRunReport:
 
 def log(lake: Lake, run: DagRunReport, task: str) -> str:
     return lake.client.log("windows", run.run_id, task)
+
+
+def test_a_table_is_found_by_the_name_that_a_catalog_has_for_it(lake: Lake, run: DagRunReport) -> None:
+    assert run.tasks["named_open"] == run.tasks["named_close"] == "success"
+    log = Store(Warehouse(str(lake.warehouse)).locate("prod.db.trips"))
+    head = Timeline.load(log).head
+    assert head.version == 2 and not head.windows, "a window was opened there, and closed"
 
 
 def test_the_plan_tells_counts_and_changes_nothing(lake: Lake, run: DagRunReport) -> None:

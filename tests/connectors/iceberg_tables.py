@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from spark_apps import IndexedTable
+
 FILES = 16
 ROWS = 1600
 MERGE_ON_READ = {f"write.{command}.mode": "merge-on-read" for command in ("delete", "update", "merge")}
@@ -25,6 +27,16 @@ def make(
     for option, value in {"write.distribution-mode": "none", **MERGE_ON_READ, **properties}.items():
         writer = writer.tableProperty(option, value)
     writer.create()
+
+
+def registered(spark: Any, name: str, **more: Any) -> IndexedTable:
+    """Register a table, whose log is in a warehouse beside that of the catalog."""
+    return IndexedTable.register(spark, name, warehouse=warehouse(spark), **more)
+
+
+def warehouse(spark: Any) -> str:
+    """Return the folder of the logs."""
+    return f"{spark.conf.get('spark.sql.catalog.prod.warehouse')}-of-indexes"
 
 
 def delete_equal(spark: Any, name: str, column: str, value: str) -> None:

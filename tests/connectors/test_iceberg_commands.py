@@ -13,11 +13,10 @@ from typing import Any
 import pytest
 
 import spark_apps
-from spark_apps import IndexedTable
 from spark_apps.optimizer import many_keys
 from tests.connectors import iceberg_tables
 from tests.connectors.comparing import watched
-from tests.connectors.iceberg_tables import MERGE_ON_READ, make
+from tests.connectors.iceberg_tables import MERGE_ON_READ, make, registered
 from tests.spark_apps.small_tables import in_order
 
 pytestmark = pytest.mark.usefixtures("iceberg")
@@ -62,7 +61,7 @@ def twins(request, spark, iceberg) -> tuple[str, str, str]:
     spark.sql(f"CREATE OR REPLACE TABLE prod.db.changes USING iceberg AS SELECT * FROM {SOURCE}")
     many = f"SELECT * FROM {SOURCE} UNION ALL SELECT if(id < 3, null, id + 5000000000), 1 FROM range(12000)"
     spark.sql(f"CREATE OR REPLACE TABLE prod.db.many USING iceberg AS {many}")
-    table = IndexedTable.register(spark, names[0])
+    table = registered(spark, names[0])
     table.create_index("by_key", "secondary", ["key"])
     return names[0], names[1], table._handle.timeline.store.uri
 

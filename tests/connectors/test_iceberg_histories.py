@@ -15,7 +15,7 @@ import spark_apps
 from spark_apps import IndexedTable
 from spark_apps.storage.errors import LakeIndexError
 from tests.connectors.comparing import compared
-from tests.connectors.iceberg_tables import make
+from tests.connectors.iceberg_tables import make, registered
 
 pytestmark = pytest.mark.usefixtures("iceberg")
 FILES, ROWS, STEPS = 4, 200, 6
@@ -34,7 +34,7 @@ class History:
         for name in self.names:
             make(spark, name, FILES, ROWS, **properties)
         self.n, self.next = "n", ROWS
-        self.log = IndexedTable.register(spark, self.names[0])._handle.timeline.store.uri
+        self.log = registered(spark, self.names[0])._handle.timeline.store.uri
         table = IndexedTable.load(spark, self.log)
         for index, kind, columns in (
             ("by_key", "secondary", ["key"]),

@@ -11,9 +11,8 @@ from pathlib import Path
 import pytest
 
 import spark_apps
-from spark_apps import IndexedTable
 from tests.connectors.comparing import compared, compared_joins
-from tests.connectors.iceberg_tables import FILES, delete_equal, key, make
+from tests.connectors.iceberg_tables import FILES, delete_equal, key, make, registered
 
 pytestmark = pytest.mark.usefixtures("iceberg")
 
@@ -28,7 +27,7 @@ def trips(spark, iceberg) -> Iterator[str]:
     spark.sql(
         "CREATE TABLE prod.db.riders USING iceberg AS SELECT concat('r', id) AS rider, id AS number FROM range(9)"
     )
-    table = IndexedTable.register(spark, "prod.db.reads", record_key=["key"])
+    table = registered(spark, "prod.db.reads", record_key=["key"])
     table.create_index("by_key", "record")
     table.create_index("by_n", "skipping", ["minmax(n)"])
     table.create_index("by_rider", "secondary", ["rider"])
@@ -144,7 +143,7 @@ def test_given_files_and_deletes_since_then_new_files_stay_and_a_snapshot_of_few
     deleted, later, kept = (key(row, 800) for row in (306, 317, 511))
     first = spark.sql(f"SELECT snapshot_id FROM {name}.snapshots").first()[0]
     spark.sql(f"DELETE FROM {name} WHERE key = {deleted}")
-    table = IndexedTable.register(spark, name)
+    table = registered(spark, name)
     log = table._handle.timeline.store.uri
     table.create_index("by_key", "secondary", ["key"])
     spark.sql(f"DELETE FROM {name} WHERE key = {later}")
@@ -165,7 +164,7 @@ def test_given_columns_and_partitions_that_change_then_what_an_index_holds_of_an
 ):
     name = "prod.db.evolving"
     make(spark, name, files=4, rows=400)
-    table = IndexedTable.register(spark, name)
+    table = registered(spark, name)
     log = table._handle.timeline.store.uri
     table.create_index("by_key", "secondary", ["key"])
     table.create_index("by_rider", "secondary", ["rider"])
@@ -193,7 +192,7 @@ def test_given_deletes_by_equality_then_they_take_rows_of_the_files_that_are_lef
     make(spark, name, files=4, rows=400)
     first, second = key(50, 400), key(150, 400)
     delete_equal(spark, name, "rider", "r50")
-    table = IndexedTable.register(spark, name)
+    table = registered(spark, name)
     log = table._handle.timeline.store.uri
     assert table.create_index("by_key", "secondary", ["key"]).committed and table.verify("by_key").ok
     delete_equal(spark, name, "rider", "r150")

@@ -13,7 +13,7 @@ from spark_apps.sources.iceberg_named import NamedIcebergTable
 from spark_apps.storage import errors
 from spark_apps.timeline.model import DATA_TREE
 from tests.connectors.comparing import compared
-from tests.connectors.iceberg_tables import key, make
+from tests.connectors.iceberg_tables import key, make, registered, warehouse
 
 pytestmark = pytest.mark.usefixtures("iceberg")
 KINDS = {"record": ["id"], "secondary": ["rider"], "compact": ["rider"], "skipping": ["minmax(id)"]}
@@ -27,7 +27,7 @@ def test_given_a_name_then_rows_with_deletes_are_indexed_read_verified_and_refre
     name = "prod.db.trips"
     make(spark, name, 4, 40)
     spark.sql(f"DELETE FROM {name} WHERE id IN (7, 21)")
-    table = IndexedTable.register(spark, name, record_key=["id"])
+    table = registered(spark, name, record_key=["id"])
     assert rows_of(table.read()) == rows_of(spark.table(name)) and table.read().count() == 38
     for kind, columns in KINDS.items():
         assert table.create_index(kind, kind=kind, columns=columns).committed and table.verify(kind).ok, kind
@@ -36,7 +36,7 @@ def test_given_a_name_then_rows_with_deletes_are_indexed_read_verified_and_refre
 
     spark.sql(f"DELETE FROM {name} WHERE id = 12")
     spark.sql(f"INSERT INTO {name} VALUES (100, 100, 5, 'r2')")
-    table = IndexedTable.load(spark, name)
+    table = IndexedTable.load(spark, name, warehouse=warehouse(spark))
     assert rows_of(table.read()) == rows_of(spark.table(name))
     for kind in KINDS:
         assert table.refresh_index(kind).committed and table.verify(kind).ok, kind
@@ -46,7 +46,7 @@ def test_given_a_name_then_rows_with_deletes_are_indexed_read_verified_and_refre
 
 def test_given_a_log_that_names_a_table_at_another_place_then_nothing_of_that_is_read(spark, tmp_path):
     make(spark, "prod.db.secret", 1, 4)
-    table = IndexedTable.register(spark, "prod.db.secret")
+    table = registered(spark, "prod.db.secret")
     [file] = table.snapshot.state.files(DATA_TREE)
     source = NamedIcebergTable(spark, str(tmp_path / "mine"), table.definition.source.options, None)
     with pytest.raises(errors.SourceNotAllowed, match=r"mine names the table prod\.db\.secret"):
@@ -58,12 +58,12 @@ def test_given_a_log_that_names_a_table_at_another_place_then_nothing_of_that_is
 def test_given_columns_that_change_then_rows_and_indexes_follow(spark):
     name = "prod.db.changing"
     make(spark, name, 2, 20)
-    table = IndexedTable.register(spark, name, record_key=["id"])
+    table = registered(spark, name, record_key=["id"])
     table.create_index("skip", kind="skipping", columns=["minmax(n)"])
     spark.sql(f"ALTER TABLE {name} DROP COLUMN rider")
     spark.sql(f"ALTER TABLE {name} ADD COLUMN rider string")
     spark.sql(f"ALTER TABLE {name} RENAME COLUMN n TO hours")
-    table = IndexedTable.load(spark, name)
+    table = IndexedTable.load(spark, name, warehouse=warehouse(spark))
     assert rows_of(table.read(columns=["id", "rider", "hours"])) == rows_of(
         spark.table(name).select("id", "rider", "hours")
     )
@@ -87,19 +87,19 @@ def test_given_a_catalog_of_a_database_and_a_folder_of_indexes_then_its_tables_a
 def test_given_files_outside_of_the_table_then_they_are_indexed_by_the_right_of_the_session(spark, tmp_path):
     name = "prod.db.elsewhere"
     make(spark, name, 2, 20, **{"write.data.path": str(tmp_path / "data")})
-    table = IndexedTable.register(spark, name, record_key=["id"])
+    table = registered(spark, name, record_key=["id"])
     assert table.create_index("by_id", "record").committed
-    assert IndexedTable.load(spark, name, version=table.version).read("id = 3").count() == 1
+    assert IndexedTable.load(spark, table.uri, version=table.version).read("id = 3").count() == 1
 
 
 def test_given_another_table_by_the_name_then_it_is_refused(spark):
     name = "prod.db.again"
     make(spark, name, 1, 10)
-    IndexedTable.register(spark, name)
+    registered(spark, name)
     spark.sql(f"DROP TABLE {name} PURGE")
     make(spark, name, 1, 10)
     with pytest.raises(errors.TableNotFound, match="is gone: the one that is there now"):
-        IndexedTable.load(spark, name)
+        IndexedTable.load(spark, name, warehouse=warehouse(spark))
 
 
 def test_given_a_registration_by_metadata_then_files_with_deletes_are_read_by_the_connector(spark, caplog):

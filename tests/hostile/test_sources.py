@@ -19,13 +19,22 @@ import pytest
 from pyiceberg.catalog.sql import SqlCatalog
 
 from airflow_provider_index.source_state import source_state
+from spark_apps.arrow_table import OpenTable, open_table
 from spark_apps.sources.iceberg import IcebergTable
 from spark_apps.sources.iceberg_catalog import load_at, load_named
 from spark_apps.sources.registry import open_source
-from spark_apps.storage.errors import InvalidInput, LakeIndexError, SourceNotAllowed, UnsupportedSource
+from spark_apps.storage.errors import (
+    InvalidInput,
+    LakeIndexError,
+    SourceNotAllowed,
+    StorageUnavailable,
+    TableNotFound,
+    UnsupportedSource,
+)
 from spark_apps.storage.store import Store
-from spark_apps.timeline import allowed_sources
+from spark_apps.timeline import allowed_sources, catalog_names
 from spark_apps.timeline.allowed_sources import given_options
+from spark_apps.timeline.catalog_names import CatalogName, Registration, log_address
 from spark_apps.timeline.creation import create_table
 from spark_apps.timeline.locations import locate
 from spark_apps.timeline.log import Timeline
@@ -148,6 +157,35 @@ def test_given_a_catalog_that_knows_other_tables_then_a_log_can_name_none_but_th
 
     with pytest.raises(SourceNotAllowed, match=str(other)):
         open_source(timeline.head.table, {"source_roots": [uri]}, timeline.store.uri).listing()
+
+
+@pytest.mark.parametrize("configured", [True, False])
+def test_given_the_name_of_a_catalog_s_table_and_no_jvm_then_that_catalog_is_asked_for_the_same_table(
+    tmp_path: Path, catalog: SqlCatalog, configured: bool
+) -> None:
+    place, root, uri = iceberg(catalog), Store(tmp_path / "w"), f"sqlite:///{tmp_path}/catalog.db"
+    table_id = str(catalog.load_table("db.t").metadata.table_uuid)
+    options = {"catalog": "mine", "identifier": "db.t", "reader": "spark"}
+    if configured:
+        options |= {"catalog.type": "sql", "catalog.uri": uri}
+    name = CatalogName.parse("mine.db.t")
+    log = log_address(root, name, table_id)
+    create_table(Store(log), definition(SourceDefinition("iceberg", str(place), options, identity=table_id)))
+    catalog_names.write(root, Registration(str(name), "iceberg", table_id, log))
+
+    def opened() -> OpenTable:
+        return open_table("mine.db.t", warehouse=root.uri, options={"source_roots": [uri]})
+
+    if not configured:
+        with pytest.raises(StorageUnavailable, match="PYICEBERG_CATALOG__MINE__URI"):
+            opened()
+        return
+    assert opened().read().num_rows == ROWS.num_rows
+    catalog.drop_table("db.t")
+    shutil.rmtree(place)
+    iceberg(catalog)
+    with pytest.raises(TableNotFound, match="is gone: the one that is there now"):
+        opened()
 
 
 # --- code and servers named by a table's own metadata -----------------------------------------------------------

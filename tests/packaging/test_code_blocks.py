@@ -21,6 +21,8 @@ pytestmark = pytest.mark.by_turn(8)
 
 ELSEWHERE = {
     ("handlers.md", 0): "tests/spark_apps/indexes/test_third_party.py",
+    ("iceberg.md", 0): "tests/connectors/test_iceberg_names.py",
+    ("iceberg.md", 1): "tests/connectors/conftest.py",
     ("rescale.md", 1): "tests/spark_apps/layout/test_engines.py",
     ("testing.md", 0): "tests/airflow_provider_index/testing/test_temporary_lake.py",
     ("testing.md", 1): "tests/airflow_provider_index/testing/test_temporary_lake.py",

@@ -8,14 +8,18 @@ from typing import Any
 
 import pytest
 
+from airflow_provider_index.assets import address_of, parse_uri
 from airflow_provider_index.hooks import TableStoreHook
+from airflow_provider_index.operators import IncrementalRefreshOperator, RegisterTableOperator
 from airflow_provider_index.runners.cluster_mode import for_elsewhere
 from airflow_provider_index.runners.settings import SparkSettings
+from airflow_provider_index.triggers.events import CommitEventTrigger
 from spark_apps.jobs.job import Job
 from spark_apps.storage.credentials import hadoop_settings
 from spark_apps.storage.errors import InvalidInput, InvalidName, TableNotFound
 from spark_apps.storage.store import store_options
-from spark_apps.timeline.allowed_sources import source_roots
+from spark_apps.timeline.reader_roots import source_roots, warehouse_root
+from tests.spark_apps.timeline.test_catalog_names import registered
 
 
 def connect(monkeypatch: pytest.MonkeyPatch, conn_id: str, conn_type: str = "index_table_store", **fields: Any) -> None:
@@ -129,6 +133,53 @@ def test_a_warehouse_on_a_file_system_of_hadoop_is_refused_with_the_reason(
     assert not done and "not in an Airflow task or trigger" in said and "use an object store" in said
     with pytest.raises(InvalidName, match="Hadoop's Java alone reaches"):
         TableStoreHook("lake").locate("sales.orders")
+
+
+def test_the_name_of_a_catalog_s_table_is_its_log_for_operators_triggers_sensors_and_assets(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    connect(monkeypatch, "lake", extra={"warehouse": str(tmp_path)})
+    log, odd = registered(tmp_path, "prod.db.trips"), registered(tmp_path, "prod.`my db`.trips")
+    fields: dict[str, Any] = {"table": "prod.db.trips", "table_conn_id": "lake"}
+
+    assert IncrementalRefreshOperator(task_id="a", index="i", **fields).location() == log
+    hook = TableStoreHook("lake")
+    assert hook.timeline("prod.db.trips").store.uri == hook.log_store("catalog:prod.db.trips").uri == log
+    assert warehouse_root(hook.storage_options) == str(tmp_path), "what readers believe the log by"
+    assert store_options(hook.storage_options) == {}
+    trigger = CommitEventTrigger(**fields)
+    trigger.connect()
+    assert trigger.timeline().store.uri == log
+    for name, where in (("prod.db.trips", log), ("catalog:prod.db.trips", log), ("prod.`my db`.trips", odd)):
+        assert parse_uri(address_of(name, None, "lake").uri).location() == where
+    assert address_of("prod.db.trips", None, "lake").uri.endswith("/lake/prod.db.trips")
+
+
+def test_a_name_is_registered_by_its_words_and_found_when_the_app_has_written_its_log(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    connect(monkeypatch, "lake", extra={"warehouse": str(tmp_path)})
+    fields: dict[str, Any] = {"task_id": "a", "table_conn_id": "lake", "format": "iceberg"}
+    named = RegisterTableOperator(table="prod.db.trips", **fields)
+    other = RegisterTableOperator(table="catalog:prod.db.trips", **fields)
+    address = RegisterTableOperator(table="s3://lake/trips", **fields)
+
+    def seen() -> list[str]:
+        return [one.location() for one in (named, other, address)]
+
+    before = seen()
+    assert before == [f"{tmp_path}/prod/db/trips", "catalog:prod.db.trips", "s3://lake/trips"]
+    assert named._timeline() is None and other._timeline() is None
+    log = registered(tmp_path, "prod.db.trips")
+    assert seen() == before, "a second run asks for the same"
+    for one in (named, other):
+        assert one.arguments()["catalog_name"] == one.table and one.arguments()["warehouse"] == str(tmp_path)
+        jobs, timeline = one.jobs_store(), one._timeline()
+        assert jobs is not None and jobs.uri == str(tmp_path)
+        assert timeline is not None and timeline.store.uri == log
+    assert "catalog_name" not in address.arguments()
+    with pytest.raises(InvalidInput, match="only one of index_root and name"):
+        RegisterTableOperator(table="catalog:prod.db.t", index_root="/x", **fields)._timeline()
 
 
 def test_an_unknown_table_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

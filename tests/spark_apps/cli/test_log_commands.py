@@ -23,6 +23,7 @@ from tests.compatibility.lake import EXPECTED, unpack
 from tests.spark_apps.cli.conftest import Ask
 from tests.spark_apps.maintenance.lake import Table
 from tests.spark_apps.timeline.plain_rows import PlainRows
+from tests.spark_apps.timeline.test_catalog_names import registered, written
 
 TABLES = ["groups", "marked", "raw.riders", "raw.rides", "trips", "whole"]
 
@@ -85,6 +86,24 @@ def test_given_a_folder_that_may_not_be_read_then_it_is_one_line_and_the_rest_go
     ]
     found, missed = find_tables(read_config(["db.*"], "PATTERN").tables, {"": Warehouse(str(tmp_path))}, "")
     assert sorted(one.name for one in found) == ["db.good", "db.shut.inner"] and not missed
+
+
+def test_given_a_table_of_a_catalog_then_commands_and_maintenance_know_it_by_its_name(ask: Ask, tmp_path: Path) -> None:
+    log = registered(tmp_path, "prod.db.trips")
+    written(tmp_path, "prod.db.lies", log="/etc")
+    Table(tmp_path, "prod.db.both")
+    registered(tmp_path, "prod.db.both")
+
+    listed = ask("tables", "-w", str(tmp_path), "--json")
+    states = [(one["name"], one["state"]) for one in json.loads(listed.out)]
+    assert ("prod.db.trips", "active") in states and ("prod.db.lies", "unreadable") in states and len(states) == 4
+    for name in ("prod.db.trips", "catalog:prod.db.trips"):
+        assert ask("show", name, "-w", str(tmp_path), "--json").json["location"] == log
+    refused = ask("show", "prod.db.both", "-w", str(tmp_path))
+    assert "of a catalog" in refused.err and "catalog:prod.db.both" in refused.err
+    assert "No table is registered" in ask("show", "catalog:prod.db.none", "-w", str(tmp_path)).err
+    found, missed = find_tables(read_config(["prod.db.t*"], "PATTERN").tables, {"": Warehouse(str(tmp_path))}, "")
+    assert [(one.name, one.location) for one in found] == [("prod.db.trips", log)] and not missed
 
 
 def test_given_a_table_that_other_engines_read_then_show_says_how_far(ask: Ask, tmp_path: Path) -> None:
