@@ -64,7 +64,7 @@ class Questions:
         raw = [dict(zip(names, row, strict=True)) for row in rows]
         favoured = [columns for columns in asked_columns(table) if columns and set(columns) <= set(asked)]
         try:
-            found = arrow_rows(self._opened(table).read())
+            found = arrow_rows(self.opened(table).read())
         except UnsupportedSource as declined:
             self.tally.add("declined in process", f"{type(declined).__name__} of all rows")
             return self.everything(table, rows, history)
@@ -212,7 +212,7 @@ class Questions:
         context: str,
     ) -> None:
         """The same without Spark: by a predicate, by the keys of its rows, and by DuckDB over the table."""
-        opened = self._opened(table)
+        opened = self.opened(table)
         with _small_is_large(crc32(context.encode()) % 2 == 0):
             self._read_in_process(opened, predicate, columns, names, expected, context)
 
@@ -260,7 +260,7 @@ class Questions:
         assert by_sql == expected, f"{context}, by DuckDB: {_differ(by_sql, expected)}"
         self.tally.add("read paths", "DuckDB over a table")
 
-    def _opened(self, table: Any) -> OpenTable:
+    def opened(self, table: Any) -> OpenTable:
         options = self.place(table)
         if options is None:
             # A source is shown with the files that the table was loaded with.

@@ -5,6 +5,7 @@ another one under its old name harms no index over the others, and no answer.
 from __future__ import annotations
 
 import random
+import re
 from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
@@ -243,6 +244,7 @@ class SourceWalk(Registered):
         owner = self.owner
         assert self.table.schema.names == owner.names, f"{self.history}: {self.table.schema.names}, not {owner.names}"
         self.ask.quickly(self.table, owner.rows, owner.names, owner.types, self.history)
+        self._check_gone()
         chance = self.rng.random()
         if chance < 0.2:
             self.ask.everything(self.table, owner.rows, self.history)
@@ -250,6 +252,16 @@ class SourceWalk(Registered):
             self.ask.some(self.table, owner.rows, owner.names, owner.types, self.history, self.questions)
         elif owner.versions and chance > 0.9:
             self._check_older(self.rng.choice(sorted(owner.versions)))
+
+    def _check_gone(self) -> None:
+        """An index over a column that the table does not have any more is not used, and says so."""
+        not_used = self.ask.opened(self.table).explain().not_used
+        for name, info in self.table.indexes.items():
+            over = {one for one in _MORE for text in info.columns if re.search(rf"\b{one}\b", text)}
+            if over - set(self.owner.names):
+                code = not_used[name].code if name in not_used else "used"
+                assert code in ("column_gone", "not_active"), f"{self.history}: index {name} over {over}: {code}"
+                self.tally.add("verified", "not used: column gone")
 
     def _check_older(self, version: Any) -> None:
         rows, of_then = self.owner.versions[version], f"{self.history}, source version {version}"
