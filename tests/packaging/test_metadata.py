@@ -16,6 +16,10 @@ from tests.packaging.building import ROOT, build, copy_sources
 URL = "https://forge.example/lake/airflow-provider-index"
 
 
+# One wheel serves all of them, and takes longer than they do.
+pytestmark = pytest.mark.by_turn(4, together=9)
+
+
 @pytest.fixture(scope="module")
 def built(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     return build(copy_sources(tmp_path_factory.mktemp("source")), URL)
@@ -28,7 +32,6 @@ def metadata(built: tuple[Path, Path]) -> Message:
     return email.message_from_bytes(archive.read(name))
 
 
-@pytest.mark.by_turn(8)
 def test_it_says_for_whom_on_what_and_under_which_licence(metadata: Message) -> None:
     said = metadata.get_all("Classifier") or []
 

@@ -28,7 +28,7 @@ from tests.spark_apps.frames import frame
 # Spark 4.0 brought them; how a table is planned and read for one, without Spark, other tests ask of every Spark.
 ds = pytest.importorskip("pyspark.sql.datasource")
 
-pytestmark = pytest.mark.by_turn(24)
+pytestmark = pytest.mark.by_turn(24, together=4)
 
 SCHEMA = "id string, day date, city string, n int, price decimal(10,2), at timestamp, tags array<string>, x double"
 DAYS = (dt.date(2024, 11, 10), dt.date(2024, 11, 11))

@@ -21,7 +21,7 @@ from spark_apps.mergetree.buckets import bucket_column, check_user_function, com
 from spark_apps.storage.errors import InvalidInput, InvalidRule, InvalidSchema
 from tests.spark.local import session_with
 
-pytestmark = [pytest.mark.spark, pytest.mark.by_turn(8)]
+pytestmark = [pytest.mark.spark, pytest.mark.by_turn(8, together=99, first=2)]
 
 ROWS = 400
 COUNT = 9973
@@ -162,7 +162,7 @@ def test_given_any_value_of_a_type_then_driver_and_spark_agree_on_its_xxhash64_b
         assert bucket_id([values[name]], COUNT, types=[TYPES[name]]) == by_spark[f"xx_{name}"], values[name]
 
 
-@pytest.mark.by_turn(1)
+@pytest.mark.by_turn(4, together=99, first=2)
 @pytest.mark.parametrize("name", EXACT)
 def test_given_any_value_of_a_type_then_driver_and_spark_agree_on_the_bucket_of_its_shuffles(keys, name):
     for values, by_spark in keys:
