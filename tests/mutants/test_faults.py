@@ -38,6 +38,11 @@ def test_a_fault_was_planted_as_it_stands_and_found_by_tests_that_are_there(faul
         assert f"def {name.partition('[')[0]}(" in (ROOT / file).read_text(encoding="utf-8"), test
 
 
+def test_a_walk_that_a_fault_names_has_found_it() -> None:
+    unfound = [fault.name for fault in LISTED if fault.walk not in (None, FOUND[fault.name].get("walk"))]
+    assert not unfound, f"ONLY={','.join(unfound)} python -m tests.mutants.by_walks"
+
+
 @pytest.mark.parametrize("fault", LISTED, ids=lambda fault: fault.name)
 def test_what_finds_a_fault_runs_at_one_commit_in_four_or_more_often(fault: Fault) -> None:
     found_by = FOUND[fault.name]["found_by"]
