@@ -23,6 +23,7 @@ from msgspec.structs import replace
 
 from spark_apps.actions.compact_table import check_mode
 from spark_apps.actions.limits import MAX_LAST_ROUNDS, MAX_ROUNDS
+from spark_apps.actions.plain_copies import check_plain_copy, takes_allowance
 from spark_apps.actions.template import Action, Attempt, StagedChanges, TableHandle, index_errors, run
 from spark_apps.indexes import comparison
 from spark_apps.indexes.handler import (
@@ -341,6 +342,7 @@ class CreateIndex(Action):
         self.included = IncludedColumns.given(included)
         self.deferred = deferred
         self.properties = {key: str(value) for key, value in (properties or {}).items()}
+        self.allows_plain_copy = takes_allowance(self.properties)
         self.if_not_exists = if_not_exists
         self.comment = comment
         self.storage = storage or IndexStorage()
@@ -353,7 +355,8 @@ class CreateIndex(Action):
         check_session(snapshot)
         check_unwritten("property", self.properties, UNWRITTEN_HINT)
         check_unwritten("location", {"location": self.storage.location}, UNWRITTEN_HINT)
-        self._check_new(snapshot.state)
+        if self._check_new(snapshot.state) and not self.allows_plain_copy:
+            check_plain_copy(snapshot, self.name)
         self._checked = snapshot, self.definition(snapshot)
         self._check_only_one(snapshot.state)
 

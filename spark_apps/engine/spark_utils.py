@@ -78,6 +78,11 @@ def setting(spark: SparkSession, name: str, *default: str | None) -> str | None:
     return values[key]
 
 
+def has_parquet_keys(spark: SparkSession) -> bool:
+    """Test whether the session encrypts and decrypts Parquet files."""
+    return any(setting(spark, f"{prefix}parquet.crypto.factory.class", "") for prefix in ("", "spark.hadoop."))
+
+
 def is_built_in(spark: SparkSession, name: str) -> bool:
     """Test whether a function is Spark's own: a session may put one of a user's in its place."""
     try:

@@ -191,6 +191,14 @@ class ReadByConnector(Protocol):
 
 
 @runtime_checkable
+class ProtectedRows(Protocol):
+    """Files of a registered table whose format or catalog may keep readers off."""
+
+    def why_protected(self) -> str | None:
+        """Return by what its rows are protected, in words; ``None`` if by nothing that is known."""
+
+
+@runtime_checkable
 class FilesOfScan(ExternalFiles, Protocol):
     """Access to the files of a registered table that a scan of Spark's has listed."""
 

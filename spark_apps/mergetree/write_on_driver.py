@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from spark_apps.engine.pyspark_names import SparkSession, T
-from spark_apps.engine.spark_utils import setting
+from spark_apps.engine.spark_utils import has_parquet_keys, setting
 from spark_apps.mergetree.buckets import GROUP, PART, Target
 from spark_apps.mergetree.integrity import is_countable
 from spark_apps.mergetree.tree import DELETED, Tree
@@ -34,7 +34,6 @@ from spark_apps.timeline.model import DATA_TREE, AddFile
 CODECS = {"none": "none", "uncompressed": "none", "snappy": "snappy", "gzip": "gzip", "zstd": "zstd"}
 """Spark's names of codecs -> those of Arrow, for codecs that both write in the same form."""
 
-_ENCRYPTION = "parquet.crypto.factory.class"
 PAGE_BYTES = 128 * 1024
 _PIECE_BYTES = 512
 _BATCH_ROWS = 1024
@@ -58,7 +57,7 @@ def can_stage_on_driver(spark: SparkSession, store: ObjectStore, tree: Tree) -> 
     return (
         _codec(spark, tree) in CODECS
         and str(setting(spark, "spark.sql.parquet.writeLegacyFormat", "false")).lower() == "false"
-        and all(not setting(spark, prefix + _ENCRYPTION, "") for prefix in ("", "spark.hadoop."))
+        and not has_parquet_keys(spark)
     )
 
 

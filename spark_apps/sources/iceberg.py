@@ -40,6 +40,9 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
+ENCRYPTION_KEY = "encryption.key-id"
+ENCRYPTED = f"the table's files are encrypted (its property {ENCRYPTION_KEY!r})"
+
 _SIMPLE = {
     "boolean": "boolean",
     "int": "int",
@@ -200,6 +203,10 @@ class IcebergTable:
             check_files((claimed,), SourceDefinition("iceberg", folder), self._storage_options, self._log)
             self._location = locate(claimed)
         return self._location
+
+    def why_protected(self) -> str | None:
+        """Return by what not everybody who may read the table's index could read its rows; ``None`` if by nothing."""
+        return ENCRYPTED if ENCRYPTION_KEY in self._open().properties else None
 
     # --- listing ----------------------------------------------------------------------------------------------
 

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from spark_apps.mergetree.schema import table_fields
-from spark_apps.sources.iceberg import absolute_path, deletes_of, redefined_lines
+from spark_apps.sources.iceberg import ENCRYPTED, absolute_path, deletes_of, redefined_lines
 from spark_apps.sources.iceberg_tables import IcebergSession, NamedTable, iceberg_of
 from spark_apps.sources.source_files import Listing, SourceFile, check_distinct
 from spark_apps.storage.errors import EnvironmentMismatch, SourceNotAllowed, TableNotFound, UnsupportedSource
@@ -102,6 +102,15 @@ class NamedIcebergTable:
         # The columns of now may be of no snapshot yet.
         version = self._version if self._pinned else None
         return session.rows(self._name, version, deletes, columns)
+
+    def why_protected(self) -> str | None:
+        """Return by what not everybody who may read the table's index could read its rows; ``None`` if by nothing."""
+        found = self._session().find(self._name)
+        if found is not None and found.encrypted:
+            return ENCRYPTED
+        if found is not None and found.given_out:
+            return f"the catalog lends the rights to read its files ({', '.join(found.given_out)})"
+        return None
 
     def _missing(self) -> TableNotFound:
         return TableNotFound(f"The session's catalogs have no Iceberg table {self._name}.")

@@ -245,7 +245,37 @@ public class IcebergTables {
         said.put("id", table.uuid().toString());
         said.put("location", table.location());
         said.put("parts", parts(name));
+        said.put("encrypted", Boolean.valueOf(table.properties().containsKey("encryption.key-id")));
+        said.put("given_out", givenOut(table));
         return JSON.writeValueAsString(said);
+    }
+
+    private static final String[] SECRETS = {"s3.session-token", "s3.remote-signing-enabled", "gcs.oauth2.token", "adls.sas-token", "adls.token"};
+
+    /** By what the catalog lets this session read the files: names of properties that the session's own settings do not give. */
+    private List givenOut(Table table) {
+        List found = new ArrayList();
+        try {
+            if (!((List) IcebergMembers.call(table.io(), "credentials")).isEmpty()) found.add("credentials");
+        } catch (Exception none) {
+            // a way to files, or a version, that knows of none
+        }
+        Map properties;
+        try {
+            properties = table.io().properties();
+        } catch (UnsupportedOperationException none) {
+            return found;
+        }
+        String catalog = "spark.sql.catalog." + table.name().split("\\.")[0] + ".";
+        for (Iterator keys = properties.keySet().iterator(); keys.hasNext();) {
+            String key = (String) keys.next();
+            boolean secret = false;
+            for (int n = 0; n < SECRETS.length; n++) secret = secret || key.startsWith(SECRETS[n]);
+            scala.Option given = ((org.apache.spark.sql.SparkSession) session).conf().getOption(catalog + key);
+            boolean own = given.isDefined() && given.get().equals(properties.get(key));
+            if (secret && !own && !"false".equals(properties.get(key))) found.add(key);
+        }
+        return found;
     }
 
     /** The files of a named table's snapshot, or of its current one, as JSON with its columns; null where there is no table. */

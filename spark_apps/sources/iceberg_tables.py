@@ -44,11 +44,17 @@ def java_source() -> str:
 
 @dataclass(frozen=True)
 class NamedTable:
-    """A table that a session's catalog resolves: its name in full, the format's id of it, and its folder."""
+    """A table that a session's catalog resolves: its name in full, the format's id of it, and its folder.
+
+    :param encrypted: whether its files are encrypted by the format.
+    :param given_out: names of what the catalog gives the session to read its files by.
+    """
 
     name: CatalogName
     id: str
     location: str
+    encrypted: bool = False
+    given_out: tuple[str, ...] = ()
 
 
 class IcebergSession:
@@ -65,7 +71,8 @@ class IcebergSession:
         if text is None:
             return None
         said = json.loads(text)
-        return NamedTable(CatalogName(tuple(said["parts"])), said["id"], said["location"])
+        name = CatalogName(tuple(said["parts"]))
+        return NamedTable(name, said["id"], said["location"], said["encrypted"], tuple(said["given_out"]))
 
     def listing(self, name: str, version: str | None) -> dict[str, Any] | None:
         """Return what ``IcebergTables.listing`` of ``iceberg_tables.java`` says of a snapshot; ``None``: no table.

@@ -180,6 +180,10 @@ class SourceNotAllowed(InvalidInput):
     """
 
 
+class PlainCopyRefused(InvalidInput):
+    """An index would be a plain copy of rows that are encrypted, or that a catalog decides who may read."""
+
+
 class NotFound(LakeIndexError, LookupError):
     """Something named by the caller does not exist."""
 

@@ -114,3 +114,29 @@ def test_given_a_registration_by_metadata_then_files_with_deletes_are_read_by_th
     spark.sql(f"ALTER TABLE {name} RENAME COLUMN n TO hours")
     spark.sql(f"ALTER TABLE {name} ADD COLUMN later string")
     assert rows_of(IndexedTable.load(spark, folder).read()) == rows_of(spark.table(name))
+
+
+def test_given_rows_that_are_protected_then_no_index_copies_them_unless_it_is_asked_for(spark, tmp_path):
+    make(spark, "prod.db.kept", 2, 20)
+    spark.sql("ALTER TABLE prod.db.kept SET TBLPROPERTIES ('encryption.key-id' = 'mine')")
+    table = registered(spark, "prod.db.kept")
+    with pytest.raises(
+        errors.PlainCopyRefused, match=r"'encryption.key-id'.*Everybody who may read the folder .*built"
+    ):
+        table.create_index("by_key", "secondary", ["key"])
+    assert not table.indexes
+    table.create_index("by_key", "secondary", ["key"], properties={"allow_plain_copy": "true"})
+    assert table.verify("by_key").ok and "allow_plain_copy" not in table.indexes["by_key"].properties
+
+    # As a catalog does that gives a session a token for the files of one table.
+    lends = "spark.sql.catalog.lends"
+    given = {"": "org.apache.iceberg.spark.SparkCatalog", ".type": "hadoop", ".warehouse": str(tmp_path / "lent")}
+    for name, value in {**given, ".s3.session-token": "secret"}.items():
+        spark.conf.set(lends + name, value)
+    make(spark, "lends.db.t", 2, 20)
+    own = registered(spark, "lends.db.t")
+    own.create_index("by_key", "secondary", ["key"])
+    spark.conf.unset(f"{lends}.s3.session-token")
+    with pytest.raises(errors.PlainCopyRefused, match=r"lends the rights .*s3\.session-token") as refused:
+        own.create_index("by_n", "skipping", ["minmax(n)"])
+    assert "secret" not in str(refused.value)
