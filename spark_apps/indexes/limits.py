@@ -24,8 +24,8 @@ MAX_LOOKUP_ENTRIES = 100_000
 """Entries found that become Python objects: for more the driver takes longer than Spark."""
 
 MAX_LOCAL_LOOKUP_ROWS = 25_000_000
-"""Entries on its own disk among which the driver looks up the keys of a write. It takes a fifth of the time that
-Spark's join takes on as many cores; for more, a cluster has more cores."""
+"""Entries on its own disk among which the driver looks up the keys of a write, or those of one column that a query asks
+for. It takes a fifth of the time that Spark's join takes on as many cores; for more, a cluster has more cores."""
 
 MAX_NEW_KEYS = 2_000_000
 """New keys of a write that the driver looks up to see that none exists: as many fit into a small part of its memory."""

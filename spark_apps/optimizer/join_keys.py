@@ -25,11 +25,12 @@ from spark_apps.optimizer.limits import (
     DEFAULT_MAX_BYTES,
     DEFAULT_MAX_SECONDS,
     DEFAULT_WORTH,
+    FEW_SAMPLED,
     MANY_KEYS_WORTH,
     MAX_KEYS,
     SAMPLED_KEYS,
 )
-from spark_apps.optimizer.many_keys import ManyKeys, NotFound, Planned, halves_of
+from spark_apps.optimizer.many_keys import ManyKeys, NotFound, Planned, check_few_first, halves_of
 from spark_apps.query.planning import ReadPlan, plan_seconds, prunes_by, read_seconds
 from spark_apps.query.predicates import Filter, predicate_of_keys
 from spark_apps.query.reading import any_of
@@ -147,8 +148,14 @@ class JoinKeys:
             if isinstance(keys, str):
                 notes.append(f"keys of {side} not taken: {keys}")
                 continue
-            asked = filter_of_keys(side, keys)
-            plan = planned(asked if plan.where is None else plan.where & asked, among)
+            with_keys = partial(_with_keys, planned, plan, side, among)
+            if kinds is not None and len(keys) > 2 * FEW_SAMPLED and not self._at_any_size:
+                try:
+                    check_few_first(keys, plan, with_keys, seconds)
+                except NotFound as why:
+                    notes.append(f"keys of {side} not taken: {why}")
+                    continue
+            plan = with_keys(keys)
             notes.append(f"{len(keys):,} of {side}")
             filters += _filters(side, keys)
         return plan, "; ".join(notes) or None, " AND ".join(filters) or None
@@ -162,14 +169,14 @@ class JoinKeys:
         """
         if side.kind == "local" and self.request.explained():  # others were not looked into
             raise NotFound("EXPLAIN runs nothing")
-        any_size = float(setting(self.spark, WORTH, str(DEFAULT_WORTH)) or 0) == 0
-        keys = ManyKeys(self.request, side, plan, planned, seconds, 0.0 if any_size else MANY_KEYS_WORTH)
+        worth = 0.0 if self._at_any_size else MANY_KEYS_WORTH
+        keys = ManyKeys(self.request, side, plan, planned, seconds, worth)
         keys.check_worth()
         sample = self._sample(side) if many.sample is None else many.sample
         asked = [filter_of_keys(side, half) for half in halves_of(sample)]
         saved = keys.check_sample([one if plan.where is None else plan.where & one for one in asked])
         limit = setting(self.spark, MAX_SECONDS, None)  # what was not set by the user is for keys on the driver
-        most = (_ANY_SECONDS if any_size else saved / 2) if limit is None else float(limit)
+        most = (_ANY_SECONDS if self._at_any_size else saved / 2) if limit is None else float(limit)
         return keys.narrowed(most)
 
     def _sample(self, side: KeySide) -> frozenset[Key]:
@@ -209,6 +216,10 @@ class JoinKeys:
     def _useful(self, number: int, plan: ReadPlan) -> list[KeySide]:
         sides = msgspec.json.decode(self.request.sides(number), type=list[KeySide])
         return [side for side in sides if prunes_by(plan.snapshot, plan.predicate, side.columns, plan.columns)]
+
+    @property
+    def _at_any_size(self) -> bool:
+        return float(setting(self.spark, WORTH, str(DEFAULT_WORTH)) or 0) == 0
 
     @property
     def _most(self) -> int:
@@ -269,6 +280,14 @@ class _Many:
 
     reason: str
     sample: frozenset[Key] | None = None
+
+
+def _with_keys(
+    planned: Planned, plan: ReadPlan, side: KeySide, among: frozenset[GroupKey] | None, keys: frozenset[Key]
+) -> ReadPlan:
+    """Plan a read of rows with some keys of a side."""
+    asked = filter_of_keys(side, keys)
+    return planned(asked if plan.where is None else plan.where & asked, among)
 
 
 def _within(

@@ -26,6 +26,10 @@ SAMPLED_KEYS = 400
 """Of so many keys, the files that hold one are counted before a job is asked for all: half of them name nearly all
 files where these are a hundred."""
 
+FEW_SAMPLED = 64
+"""Of so many keys, the files that hold one are counted before the driver looks up hundreds or thousands of keys for a
+command: of a page each, they are found in a tenth of the time."""
+
 MIN_SPARED_SHARE = 0.1
 """The share of files that keys must leave out, by estimate, for a job to look them up."""
 

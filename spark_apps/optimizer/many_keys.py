@@ -21,13 +21,14 @@ from spark_apps.indexes.registry import available
 from spark_apps.mergetree.read import scan_keys
 from spark_apps.mergetree.schema import column
 from spark_apps.optimizer.limits import (
+    FEW_SAMPLED,
     MANY_KEYS_WORTH,
     MAX_MANY_KEYS,
     MAX_NAMED_GROUPS,
     MIN_SPARED_SHARE,
     SAMPLED_KEYS,
 )
-from spark_apps.query.planning import IndexUse, ReadPlan, read_seconds
+from spark_apps.query.planning import BUCKETS, IndexUse, ReadPlan, read_seconds
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -204,11 +205,39 @@ def _bytes(plan: ReadPlan, tree: Tree) -> int:
     return sum(file.bytes for file in plan.snapshot.state.files(tree.name))
 
 
-def halves_of(keys: Collection[Any]) -> tuple[frozenset[Any], frozenset[Any]]:
-    """Return two halves of a sample of keys, taken evenly."""
-    step = max(1, len(keys) // SAMPLED_KEYS)
+def halves_of(keys: Collection[Any], most: int | None = None) -> tuple[frozenset[Any], frozenset[Any]]:
+    """Return two halves of a sample of keys, taken evenly.
+
+    :param most: of how many keys about; of :data:`SAMPLED_KEYS` by default.
+    """
+    step = max(1, len(keys) // (SAMPLED_KEYS if most is None else most))
     some = list(keys)[::step]
     return frozenset(some[::2]), frozenset(some[1::2])
+
+
+def check_few_first(
+    keys: Collection[Any],
+    plan: ReadPlan,
+    planned: Callable[[frozenset[Any]], ReadPlan],
+    saved: Callable[[ReadPlan], float],
+) -> None:
+    """Check by a few keys that looking all of them up on the driver leaves enough out.
+
+    :param planned: plans a read of rows with some keys.
+    :raises NotFound: if they are in so many files that it does not.
+    """
+    halves = halves_of(keys, FEW_SAMPLED)
+    answers = [planned(half) for half in halves]
+    first, second = (set(one.groups) for one in answers)
+    all_groups, snapshot = max(1, len(plan.groups)), plan.snapshot
+    # A key is in as many files as each of the few, and none of them in more than there are.
+    most = min(float(all_groups), len(keys) * len(first) / len(halves[0]))
+    share = 1 - groups_of_all(len(first), len(second), len(first & second), all_groups) / all_groups
+    share = max(share, 1 - most / all_groups)
+    trees = {snapshot.state.index(use.name).definition.tree for use in answers[0].used if use.name != BUCKETS}
+    held = sum(file.bytes for tree in trees for file in snapshot.state.files(tree))
+    if share * saved(plan) < MANY_KEYS_WORTH * read_seconds(snapshot.spark, held):
+        raise NotFound("a few of them are in so many files that looking up the others saves nothing")
 
 
 def groups_of_all(first: int, second: int, both: int, most: int) -> float:

@@ -35,6 +35,7 @@ from spark_apps.indexes.limits import (
     LOOKUP_THREADS,
     MAX_DRIVER_KEYS,
     MAX_GROUPS_AT_ONCE,
+    MAX_LOCAL_LOOKUP_ROWS,
     MAX_LOOKUP_ENTRIES,
     MAX_LOOKUP_ROWS,
     MAX_RETURNED_KEYS,
@@ -51,6 +52,7 @@ from spark_apps.mergetree.buckets import (
     partition_number,
     value_texts,
 )
+from spark_apps.mergetree.integrity import is_countable
 from spark_apps.mergetree.read import live_rows, newest_rows, scan, with_keys
 from spark_apps.mergetree.schema import column
 from spark_apps.mergetree.tree import DELETED, GROUP_ID, Snapshot, Tree
@@ -297,7 +299,9 @@ def lookup(snapshot: Snapshot, tree: Tree, keys: Collection[Key], shards: int) -
     :raises TooManyEntries: if they are more than the driver should read.
     :raises StorageError: if a file is missing or damaged.
     """
-    result = lookup_table(snapshot, tree, keys_to_arrow(tree, keys), shards, MAX_LOOKUP_ROWS, MAX_LOOKUP_ENTRIES)
+    near = len(tree.hash_fields) == 1 and is_countable(snapshot.store, tree)
+    most = MAX_LOCAL_LOOKUP_ROWS if near else MAX_LOOKUP_ROWS
+    result = lookup_table(snapshot, tree, keys_to_arrow(tree, keys), shards, most, MAX_LOOKUP_ENTRIES)
     try:
         key = keys_from_arrow(result.table, tree, tree.key)
     except (OverflowError, ValueError) as error:

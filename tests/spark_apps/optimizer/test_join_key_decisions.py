@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import json
 from decimal import Decimal
+from random import Random
 from types import SimpleNamespace
 from typing import Any
 
@@ -12,7 +13,7 @@ import pytest
 
 from spark_apps.optimizer import join_keys
 from spark_apps.optimizer.join_keys import JoinKeys, KeySide, filter_of_keys, keys_of
-from spark_apps.optimizer.many_keys import groups_of_all, halves_of
+from spark_apps.optimizer.many_keys import NotFound, check_few_first, groups_of_all, halves_of
 from spark_apps.query import planning
 from spark_apps.query.planning import prunes_by
 from spark_apps.query.predicates import And, Comparison, Filter, In, IsNull, KeySet, Not, keys_for
@@ -221,3 +222,25 @@ def test_the_halves_of_a_sample_are_taken_from_all_of_it() -> None:
 
     assert first.isdisjoint(second) and len(first | second) == 400
     assert max(first | second) == (9_975,)
+
+
+@pytest.mark.parametrize(("files", "held_by", "worth"), [(100, 100, False), (100, 10, True), (8_000, 8_000, True)])
+def test_a_command_s_keys_are_looked_up_unless_a_few_of_them_are_in_nearly_all_files(
+    files: int, held_by: int, worth: bool
+) -> None:
+    one = SimpleNamespace(definition=SimpleNamespace(tree="i"))
+    state = SimpleNamespace(index=lambda name: one, files=lambda tree: [SimpleNamespace(bytes=60_000_000)])
+    plan: Any = SimpleNamespace(groups=range(files), snapshot=SimpleNamespace(state=state, spark=None))
+
+    def planned(keys: frozenset[int]) -> Any:
+        groups = {Random(key).randrange(held_by) for key in keys}
+        return SimpleNamespace(groups=groups, used=[SimpleNamespace(name="by_id")])
+
+    try:
+        check_few_first(range(950), plan, planned, lambda of: 5.0)
+        looked_up = True
+    except NotFound as why:
+        assert "saves nothing" in str(why)
+        looked_up = False
+
+    assert looked_up is worth
