@@ -13,7 +13,7 @@ import pytest
 
 from spark_apps.optimizer import join_keys
 from spark_apps.optimizer.join_keys import JoinKeys, KeySide, filter_of_keys, keys_of
-from spark_apps.optimizer.many_keys import NotFound, check_few_first, groups_of_all, halves_of
+from spark_apps.optimizer.many_keys import groups_of_all, halves_of
 from spark_apps.query import planning
 from spark_apps.query.planning import prunes_by
 from spark_apps.query.predicates import And, Comparison, Filter, In, IsNull, KeySet, Not, keys_for
@@ -228,19 +228,27 @@ def test_the_halves_of_a_sample_are_taken_from_all_of_it() -> None:
 def test_a_command_s_keys_are_looked_up_unless_a_few_of_them_are_in_nearly_all_files(
     files: int, held_by: int, worth: bool
 ) -> None:
-    one = SimpleNamespace(definition=SimpleNamespace(tree="i"))
-    state = SimpleNamespace(index=lambda name: one, files=lambda tree: [SimpleNamespace(bytes=60_000_000)])
-    plan: Any = SimpleNamespace(groups=range(files), snapshot=SimpleNamespace(state=state, spark=None))
+    snapshot = table(("secondary", "k"))
+    snapshot.state.index = lambda name: snapshot.state.indexes["secondary_k"]
+    snapshot.state.files = lambda tree: [SimpleNamespace(bytes=60_000_000)]
+    snapshot.spark = None
+    plan: Any = SimpleNamespace(
+        snapshot=snapshot, where=None, predicate=None, nothing_matches=False, used=(), columns=(), groups=range(files)
+    )
+    asked: list[int] = []
 
-    def planned(keys: frozenset[int]) -> Any:
-        groups = {Random(key).randrange(held_by) for key in keys}
-        return SimpleNamespace(groups=groups, used=[SimpleNamespace(name="by_id")])
+    def planned(where: Filter, among: Any = None) -> Any:
+        predicate: Any = where.predicate
+        asked.append(len(predicate.values))
+        groups = {Random(key).randrange(held_by) for key in predicate.values}
+        return SimpleNamespace(**{**vars(plan), "groups": groups, "used": [SimpleNamespace(name="secondary_k")]})
 
-    try:
-        check_few_first(range(950), plan, planned, lambda of: 5.0)
-        looked_up = True
-    except NotFound as why:
-        assert "saves nothing" in str(why)
-        looked_up = False
+    keys = JoinKeys(Session(), Request(side(), keys=[(n,) for n in range(950)]), lambda number: None)  # type: ignore[arg-type]
+    found, words, _ = keys.narrowed(0, plan, planned, lambda of: 5.0, {"files"})
 
-    assert looked_up is worth
+    assert asked == ([34, 34, 950] if worth else [34, 34])
+    assert words == ("950 of k" if worth else f"keys of k not taken: {FEW_WORDS}")
+    assert len(found.groups) < files or not worth
+
+
+FEW_WORDS = "a few of them are in so many files that looking up the others saves nothing"
