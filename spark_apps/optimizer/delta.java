@@ -8,11 +8,14 @@ import java.util.HashSet;
 import java.util.List;
 import java.util.Map;
 
+import lakeindex.NamingConnector;
 import lakeindex.ScanFile;
 import lakeindex.TableConnector;
 
 import org.apache.hadoop.fs.Path;
 import org.apache.spark.sql.SparkSession;
+import org.apache.spark.sql.catalyst.TableIdentifier;
+import org.apache.spark.sql.catalyst.catalog.CatalogTable;
 import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
 import org.apache.spark.sql.delta.DeltaLog;
 import org.apache.spark.sql.delta.SnapshotDescriptor;
@@ -49,7 +52,7 @@ class KeptFileIndex extends TahoeBatchFileIndex {
     public int hashCode() { return path().hashCode() * 31 + kept.hashCode(); }
 }
 
-public class DeltaConnector implements TableConnector {
+public class DeltaConnector implements TableConnector, NamingConnector {
     public String format() { return "delta"; }
 
     private static FileIndex index(LogicalPlan leaf) {
@@ -88,6 +91,14 @@ public class DeltaConnector implements TableConnector {
     public String address(LogicalPlan leaf) { return scan(leaf).deltaLog().dataPath().toString(); }
 
     public String id(LogicalPlan leaf) { return scan(leaf).metadata().id(); }
+
+    public String name(LogicalPlan leaf) {
+        scala.Option table = ((LogicalRelation) leaf).catalogTable();
+        if (table.isEmpty()) return "";
+        TableIdentifier name = ((CatalogTable) table.get()).identifier();
+        if (name.database().isEmpty()) return "";
+        return (name.catalog().isDefined() ? name.catalog().get() : "spark_catalog") + "." + name.database().get() + "." + name.table();
+    }
 
     public String purpose(LogicalPlan leaf) {
         FileIndex index = index(leaf);

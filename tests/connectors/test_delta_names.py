@@ -45,6 +45,14 @@ def test_given_a_name_and_a_warehouse_then_the_log_is_there_and_the_catalog_says
             IndexedTable.load(spark, table.uri)
         again = IndexedTable.register(spark, "named", record_key=["id"])
         assert again.uri != table.uri and IndexedTable.load(spark, "named").read().count() == 1
+
+        # In another session since this one was enabled: it asks for the name.
+        spark.sql("DROP TABLE named")
+        spark.sql(f"CREATE TABLE named (id BIGINT, n BIGINT) USING delta LOCATION '{tmp_path / 'since'}'")
+        rows.repartitionByRange(4, "id").write.insertInto("named")
+        since = IndexedTable.register(spark.newSession(), "default.named", warehouse=root)
+        since.create_index("by_n", "secondary", ["n"])
+        assert [scan.scanned for scan in spark_apps.explain(asked, spark).scans] == [(4, 1)]
     finally:
         spark_apps.disable(spark)
         spark.sql("DROP TABLE IF EXISTS named")
