@@ -71,8 +71,8 @@ class IcebergSession:
         if text is None:
             return None
         said = json.loads(text)
-        name = CatalogName(tuple(said["parts"]))
-        return NamedTable(name, said["id"], said["location"], said["encrypted"], tuple(said["given_out"]))
+        full = CatalogName(tuple(said["parts"]))
+        return NamedTable(full, said["id"], said["location"], said["encrypted"], tuple(said["given_out"]))
 
     def listing(self, name: str, version: str | None) -> dict[str, Any] | None:
         """Return what ``IcebergTables.listing`` of ``iceberg_tables.java`` says of a snapshot; ``None``: no table.
