@@ -68,6 +68,11 @@ def source_state(
             hint="Watch its commits, with CommitEventTrigger.",
         )
     check_allowed(log, definition, options)
+    if definition.format == "hudi":
+        raise InvalidInput(
+            "Changes of a Hudi table are not watched.",
+            hint="Refresh its indexes by a schedule, or after the tasks that write it.",
+        )
     if definition.format in ("delta", "iceberg"):
         if partition is not None:
             raise InvalidInput(

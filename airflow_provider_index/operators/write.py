@@ -265,7 +265,7 @@ class RegisterTableOperator(SparkTableOperator):
         of a table in a catalog of the Spark session, ``prod.db.trips``. Its log is then below the warehouse, and all
         operators take its name. ``catalog:`` before it says that no folder is meant. For an Iceberg table in a catalog
         of pyiceberg's (see ``options``), the table's folder.
-    :param format: "parquet", "orc", "json", "csv", "delta" or "iceberg".
+    :param format: "parquet", "orc", "json", "csv", "delta", "iceberg" or "hudi".
     :param schema: schema of plain files, as a DDL string; by default it is inferred once.
     :param options: options of the format's reader, by Spark's names; no secrets.
     :param index_root: the folder that contains the folder ``name`` with log and indexes; by default ``_indexes``
@@ -280,7 +280,9 @@ class RegisterTableOperator(SparkTableOperator):
     def __init__(
         self,
         *,
-        format: Annotated[str, required(choice("parquet", "orc", "json", "csv", "delta", "iceberg"))] = "parquet",
+        format: Annotated[
+            str, required(choice("parquet", "orc", "json", "csv", "delta", "iceberg", "hudi"))
+        ] = "parquet",
         schema: str | None = None,
         options: Annotated[Mapping[str, Any] | None, texts_by_name] = None,
         index_root: str | None = None,

@@ -22,6 +22,7 @@ from spark_apps.sources.iceberg import IcebergTable, name_of_catalog
 from spark_apps.sources.iceberg_named import options_of
 from spark_apps.sources.listing import check_apart
 from spark_apps.sources.registry import (
+    OWN_FORMATS,
     delta_at,
     discover,
     find_in_catalog,
@@ -373,11 +374,13 @@ def _registration(
     by_name = None if CATALOG in checked else iceberg_by_name(spark, uri)
     if by_name is not None:
         return locate(by_name.location), "iceberg", options_of(by_name), (by_name.name, by_name.id)
-    if form in PLAIN_FORMATS or form == "delta":
+    if form in PLAIN_FORMATS or form in OWN_FORMATS:
         named = find_in_catalog(spark, uri)
         if named is not None and named.format == "delta":
             location = locate(named.location)
             return location, "delta", {}, _id_of(spark, location, named.name, storage_options)
+        if named is not None and named.format == "hudi":
+            return locate(named.location), "hudi", {}, None
         if named is not None:
             given = given_options(named.format, {**named.options, **checked})
             return locate(named.location), named.format, given, None

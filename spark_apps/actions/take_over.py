@@ -93,7 +93,7 @@ class Source:
 
 
 def format_of_source(uri: str, options: Mapping[str, Any] | None) -> str:
-    """Return the format of a location: "delta" or "iceberg" where there is a log of theirs, else "parquet"."""
+    """Return the format of a location: "delta", "iceberg" or "hudi" where there is a log of theirs, else "parquet"."""
     if looks_like_name(uri):
         return "parquet"
     store = Store(uri, options)
@@ -101,6 +101,8 @@ def format_of_source(uri: str, options: Mapping[str, Any] | None) -> str:
         return "delta"
     if any(info.key.endswith(".metadata.json") for info in store.list("metadata")):
         return "iceberg"
+    if store.has_any(".hoodie"):
+        return "hudi"
     return "parquet"
 
 

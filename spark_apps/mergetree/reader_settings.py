@@ -22,7 +22,7 @@ from spark_apps.timeline.model import SourceDefinition, TableDefinition
 TEXTS = frozenset(("csv", "json"))
 """Formats whose values are text until Spark reads them."""
 
-_PARQUET = frozenset(("parquet", "delta", "iceberg"))
+_PARQUET = frozenset(("parquet", "delta", "iceberg", "hudi"))
 _PARSER = "spark.sql.legacy.timeParserPolicy"
 _CONVERSION = "spark.sql.parquet.int96TimestampConversion"
 _ZONE = "spark.sql.session.timeZone"

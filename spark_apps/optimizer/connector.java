@@ -89,6 +89,12 @@ public interface NamingConnector {
     String name(LogicalPlan leaf);
 }
 
+/** Scans whose files only the filters around them tell: a table's list is long, and few of its partitions may be asked for. */
+public interface FilteredConnector extends TableConnector {
+    /** The scan's own files, without those of partitions that filters rule out. filters: expressions, each true of every row that counts. */
+    List files(LogicalPlan leaf, List filters);
+}
+
 /** The connectors that a session has. One of another version than is known is asked no more. */
 class Connectors {
     private final List connectors = new java.util.concurrent.CopyOnWriteArrayList();
@@ -258,7 +264,7 @@ class KeptFiles {
     /** Put what is kept in the place of the scans; returns how many files the scan has and keeps, and their bytes. */
     long[] apply() {
         LogicalPlan leaf = ((ScanPart) scans.get(0)).leaf;
-        List files = connector.files(leaf);
+        List files = files((ScanPart) scans.get(0));
         List kept = new ArrayList();
         long[] counts = new long[4];
         ScanFile smallest = null;
@@ -282,6 +288,19 @@ class KeptFiles {
         LogicalPlan changed = connector.keep(leaf, kept);
         for (int n = 0; n < scans.size(); n++) ((ScanPart) scans.get(n)).putLeaf(changed);
         return counts;
+    }
+
+    /** The scan's files. A connector may find them by queries of its own, on which nothing is decided meanwhile. */
+    private List files(ScanPart scan) {
+        Object before = KeyJob.RUNNING.get();
+        KeyJob.RUNNING.set(Boolean.TRUE);
+        try {
+            // One scan object at several places has the filters of each.
+            if (scans.size() == 1 && connector instanceof FilteredConnector) return ((FilteredConnector) connector).files(scan.leaf, scan.plain);
+            return connector.files(scan.leaf);
+        } finally {
+            KeyJob.RUNNING.set(before);
+        }
     }
 
     private boolean isNeeded(LogicalPlan leaf, ScanFile file) {

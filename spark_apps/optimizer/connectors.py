@@ -18,7 +18,7 @@ from typing import Any
 from py4j.protocol import Py4JError
 
 from spark_apps.engine.java_part import compiled, new, together, with_sequences
-from spark_apps.sources.iceberg_tables import CONNECTOR_CLASS, java_source
+from spark_apps.sources import hudi, iceberg_tables
 
 logger = logging.getLogger(__name__)
 
@@ -55,11 +55,17 @@ DELTA = Connector(
 )
 ICEBERG = Connector(
     "iceberg",
-    CONNECTOR_CLASS,
+    iceberg_tables.CONNECTOR_CLASS,
     "lakeindex.iceberg.IcebergConnector",
-    lambda: together([java_source(), java_of("iceberg.java")()]),
+    lambda: together([iceberg_tables.java_source(), java_of("iceberg.java")()]),
 )
-BUILT_IN = (DELTA, ICEBERG)
+HUDI = Connector(
+    "hudi",
+    hudi.CONNECTOR_CLASS,
+    "lakeindex.hudi.HudiConnector",
+    lambda: together([hudi.java_source(), java_of("hudi.java")()]),
+)
+BUILT_IN = (DELTA, ICEBERG, HUDI)
 
 
 def installed() -> Iterator[Connector]:

@@ -29,8 +29,7 @@ _INDEX = TIMELINE.partition("/")[0]
 # As Hive writes them, with the ids of statements and of compactions.
 _ACID_FOLDER = re.compile(r"(base_\d+|(delete_)?delta_\d+_\d+(_\d+)?)(_v\d+)?")
 _HINTS = {
-    HUDI: "Register the table by its name in a catalog of Spark, or write its rows into a table: "
-    "IndexedTable.create(…).insert(spark.read.format('hudi').load(…)).",
+    HUDI: "Give its format and the folder of its timeline: format='hudi'.",
     DELTA: "Give its format and the folder of its log: format='delta'.",
     ICEBERG: "Give its format and the folder of its metadata: format='iceberg'.",
     ACID: "Have Hive write its rows as plain files into another folder, and register that.",

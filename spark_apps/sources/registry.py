@@ -36,6 +36,7 @@ from spark_apps.mergetree.tree import ExternalFiles
 from spark_apps.sources import iceberg, iceberg_named
 from spark_apps.sources.delta import DeltaTable
 from spark_apps.sources.delta_spark import ConnectedDeltaTable, has_delta
+from spark_apps.sources.hudi import HudiTable
 from spark_apps.sources.iceberg import IcebergTable
 from spark_apps.sources.iceberg_named import NamedIcebergTable
 from spark_apps.sources.iceberg_tables import NamedTable, iceberg_of
@@ -483,6 +484,8 @@ def open_source(
         if spark is not None and iceberg_named.is_named(table.source.options) and iceberg_of(spark) is not None:
             return NamedIcebergTable.of(table, spark)
         return IcebergTable.of(table, storage_options, log)
+    if form == "hudi":
+        return HudiTable.of(table, storage_options, spark)
     return PlainFiles.of(table, storage_options)
 
 
@@ -534,10 +537,12 @@ def discover(
     by_name = None if CATALOG in checked else iceberg_by_name(spark, uri)
     if by_name is not None:
         return _discovered_by_name(spark, by_name)
-    if form in PLAIN_FORMATS or form == "delta":
+    if form in PLAIN_FORMATS or form in OWN_FORMATS:
         named = find_in_catalog(spark, uri)
         if named is not None and named.format == "delta":
             uri, form, checked, full = named.location, "delta", {}, named.name
+        elif named is not None and named.format == "hudi":
+            uri, form, checked = named.location, "hudi", {}
         elif named is not None:
             uri, form, checked = named.location, named.format, given_options(named.format, {**named.options, **checked})
             schema = named.schema if schema is None else schema
@@ -556,6 +561,11 @@ def discover(
         fields, partition_by = delta.columns()
         source = SourceDefinition(form, location.uri, session=session_settings(spark, form))
         return Discovery(location, source, fields, partition_by, None if full is None else (full, delta.table_id()))
+    if form == "hudi":
+        location = _plain(uri)
+        fields = HudiTable(location.uri, storage_options, spark, None).columns()
+        source = SourceDefinition(form, location.uri, session=session_settings(spark, form))
+        return Discovery(location, source, fields, ())
     checked = iceberg.name_of_catalog(checked, uri)
     table = IcebergTable("" if CATALOG in checked else _plain(uri).uri, checked, storage_options)
     fields, partition_by = table.columns()
@@ -632,6 +642,10 @@ def _plain(uri: str) -> Location:
 # --- Spark's catalog: where the folder behind a name is, its format, columns and options ------------------------------
 
 
+OWN_FORMATS = ("delta", "hudi")
+"""Formats whose tables Spark's own catalog names too, and whose folders say what they are."""
+
+
 @dataclass(frozen=True)
 class CatalogTable:
     """A table of the catalog."""
@@ -653,16 +667,19 @@ def find_in_catalog(spark: SparkSession, name: str) -> CatalogTable | None:
     quoted = ".".join(map(quote, split(name) if "`" in name else name.split(".")))
     details = _described(spark, quoted)
     form = details.get("Provider", "").lower()
-    known = form in PLAIN_FORMATS or form == "delta"
+    known = form in PLAIN_FORMATS or form in OWN_FORMATS
     if details.get("Type", "").upper() == "VIEW" or not known or not details.get("Location"):
         what = "a view" if "VIEW" in details.get("Type", "").upper() else f"a table of the format {form or 'unknown'!r}"
         raise UnsupportedSource(
-            f"{name} is {what} in Spark's catalog, neither a folder of plain files nor a Delta table.",
-            hint=f"By name only {', '.join(PLAIN_FORMATS)} and delta can be given; give other tables by their address.",
+            f"{name} is {what} in Spark's catalog, neither a folder of plain files nor a Delta or Hudi table.",
+            hint=f"By name only {', '.join((*PLAIN_FORMATS, *OWN_FORMATS))} can be given; give other tables by their "
+            "address.",
         )
     location = _catalog_path(details["Location"])
     if form == "delta":
         return CatalogTable(location, form, spark.table(quoted).schema, {}, _name_in_full(details))
+    if form == "hudi":
+        return CatalogTable(location, form, spark.table(quoted).schema, {})
     if details.get("Partition Provider", "").lower() == "catalog":
         _check_partitions(spark, name, quoted, location)
     options = _storage_properties(details.get("Storage Properties", ""))

@@ -26,7 +26,7 @@ from spark_apps.timeline.locations import Location, locate
 from spark_apps.timeline.model import SourceDefinition
 from spark_apps.timeline.reader_roots import is_below, source_roots, warehouse_root
 
-FORMATS = ("parquet", "orc", "json", "csv", "delta", "iceberg")
+FORMATS = ("parquet", "orc", "json", "csv", "delta", "iceberg", "hudi")
 PLAIN_FORMATS = FORMATS[:4]
 
 CATALOG = "catalog"
@@ -63,6 +63,7 @@ READER_OPTIONS: dict[str, frozenset[str]] = {
         }
     ),
     "delta": frozenset({CATALOG, IDENTIFIER}),
+    "hudi": frozenset(),
     "iceberg": frozenset(
         {CATALOG, IDENTIFIER, READER, "catalog.type", "catalog.uri", "catalog.warehouse", "catalog.prefix"}
     ),
@@ -74,7 +75,8 @@ _ADDRESSES = ("catalog.uri",)
 # The options by which CSV's parser reserves memory.
 _MAX_VALUES = {"maxcolumns": 1_000_000, "maxcharspercolumn": 1 << 26, "inputbuffersize": 1 << 26}
 _WORD = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.\-]{0,127}")
-_VERSIONS = {"delta": re.compile(r"[0-9]{1,19}"), "iceberg": re.compile(r"-?[0-9]{1,19}")}
+_VERSIONS = {"delta": re.compile(r"[0-9]{1,19}"), "iceberg": re.compile(r"-?[0-9]{1,19}"),
+             "hudi": re.compile(r"[0-9]{1,19}")}  # fmt: skip
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 _BLANK = re.compile(r"[\x00-\x20\x7f-\xa0\u2028\u2029]")
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.\-]*:")

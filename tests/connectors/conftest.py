@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.connectors import hudi_tables
 from tests.connectors.releases import of_spark, settings
 from tests.turns import commits
 
@@ -86,3 +87,15 @@ def iceberg(spark: SparkSession, connectors: frozenset[str]) -> None:
     if "iceberg" not in connectors:
         pytest.skip(f"CONNECTORS NOT TESTED: Iceberg has none for Spark {spark.version} (tests/connectors/releases.py)")
     spark.sql("CREATE NAMESPACE IF NOT EXISTS prod.db")
+
+
+@pytest.fixture(scope="session")
+def hudi(spark: SparkSession, connectors: frozenset[str]) -> SparkSession:
+    """A session whose own catalog is Hudi's: the one that all share has Delta's in its place."""
+    if "hudi" not in connectors:
+        pytest.skip(f"CONNECTORS NOT TESTED: Hudi has none for Spark {spark.version} (tests/connectors/releases.py)")
+    session = spark.newSession()
+    session.conf.set("spark.sql.catalog.spark_catalog", "org.apache.spark.sql.hudi.catalog.HoodieCatalog")
+    for name, value in hudi_tables.SMALL.items():
+        session.conf.set(name, value)
+    return session

@@ -55,6 +55,15 @@ CONNECTORS = {
             "spark.sql.catalog.lite.warehouse": "{warehouse}/lite",
         },
     ),
+    "hudi": Connector(
+        {
+            "3.5": "org.apache.hudi:hudi-spark3.5-bundle_2.12:1.2.0",
+        },
+        "org.apache.spark.sql.hudi.HoodieSparkSessionExtension",
+        {
+            "spark.serializer": "org.apache.spark.serializer.KryoSerializer",  # it writes with no other
+        },
+    ),
 }
 
 
