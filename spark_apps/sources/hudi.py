@@ -162,7 +162,8 @@ class HudiTable:
             ) from error
         session: Any = spark
         frame = DataFrame(session._jsparkSession.baseRelationToDataFrame(relation), spark)
-        located = frame.select(*map(column, columns), F.col("_metadata.file_path").alias(_FILE))
+        # Hudi's scans have no _metadata.
+        located = frame.select(*map(column, columns), F.input_file_name().alias(_FILE))
         store = Store(self._location.uri, self._storage_options)
         return ConnectorRows(located, _FILE, lambda path: metadata_paths(store.spark_path(path)))
 

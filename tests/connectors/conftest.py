@@ -1,6 +1,7 @@
 """The session of the connectors' tests: a JVM with their jars, so a process of its own (``make connectors``).
 
-All connectors of this Spark are in the one session. Where their jars are not there and Maven is not reached, every test
+All connectors of this Spark are in the one session, but for Hudi's, whose tests are run by themselves: it wants another
+catalog and serializer. Where their jars are not there and Maven is not reached, every test
 is skipped, and pytest's last lines count them.
 """
 
@@ -20,6 +21,10 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
+_ALONE: list[bool] = []
+"""Whether Hudi's tests are run, and no others."""
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Mark the tests of this folder, which no other run takes along, and begin with another module at each commit.
 
@@ -30,10 +35,17 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         item.add_marker(pytest.mark.connectors)
         # A statement of a connector takes seconds; and a call of the JVM that is broken off spoils those that follow.
         item.add_marker(pytest.mark.timeout(900))
+    _ALONE.append(all(item.path.name.startswith("test_hudi_") for item in own))
     modules = sorted({item.path for item in own})
     first = commits() % len(modules) if modules else 0
     places = {path: place for place, path in enumerate([*modules[first:], *modules[:first]])}
     items.sort(key=lambda item: places.get(item.path, -1))
+
+
+def chosen(release: str) -> frozenset[str]:
+    """Return the names of the connectors that this process tests."""
+    alone = {"hudi"}
+    return frozenset(of_spark(release)) & alone if _ALONE[-1] else frozenset(of_spark(release)) - alone
 
 
 @pytest.fixture(scope="session")
@@ -45,7 +57,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
 
     from tests.spark.local import local_session
 
-    names = of_spark(pyspark.__version__)
+    names = chosen(pyspark.__version__)
     if not names:
         pytest.skip(
             f"CONNECTORS NOT TESTED: none is named for Spark {pyspark.__version__} (tests/connectors/releases.py)"
@@ -71,7 +83,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
 @pytest.fixture(scope="session")
 def connectors(spark: SparkSession) -> frozenset[str]:
     """The names of the connectors that the session has."""
-    return frozenset(of_spark(spark.version))
+    return chosen(spark.version)
 
 
 @pytest.fixture(scope="session")
@@ -91,9 +103,9 @@ def iceberg(spark: SparkSession, connectors: frozenset[str]) -> None:
 
 @pytest.fixture(scope="session")
 def hudi(spark: SparkSession, connectors: frozenset[str]) -> SparkSession:
-    """A session whose own catalog is Hudi's: the one that all share has Delta's in its place."""
+    """A session whose own catalog is Hudi's, and whose tables are small."""
     if "hudi" not in connectors:
-        pytest.skip(f"CONNECTORS NOT TESTED: Hudi has none for Spark {spark.version} (tests/connectors/releases.py)")
+        pytest.skip("CONNECTORS NOT TESTED: Hudi's tests are run by themselves: pytest tests/connectors/test_hudi_*.py")
     session = spark.newSession()
     session.conf.set("spark.sql.catalog.spark_catalog", "org.apache.spark.sql.hudi.catalog.HoodieCatalog")
     for name, value in hudi_tables.SMALL.items():
