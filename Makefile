@@ -12,7 +12,7 @@ FOUND  := $(wildcard $(PATHS))
 WORKERS ?= 2
 
 .DEFAULT_GOAL := help
-.PHONY: help venv quickstart demo unit test heavy turn check format docs bench bench-full tpcds model faults hostile races clusters differential walks joins postgresql mutants pages kills golden pairs matrix s3a hadoop connectors dist clean
+.PHONY: help venv quickstart demo unit test heavy turn check format docs bench bench-full tpcds model faults hostile races clusters differential walks joins postgresql mutants pages kills golden pairs matrix s3a hadoop connectors histories dist clean
 
 help:  ## This list
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9-]+):.*## (.*)/  make \1|\2/' | column -t -s '|' 2>/dev/null \
@@ -94,6 +94,9 @@ s3a: venv  ## Random histories of tables whose rows Spark keeps on S3 (HISTORIES
 
 hadoop: venv  ## Tables on hdfs:// and viewfs://, by Hadoop's own Java (HISTORIES, SEEDS, RACERS): about 5 minutes
 	HISTORIES=$${HISTORIES:-8} $(BIN)/python -m tests.hadoop
+
+histories: venv  ## 200 random histories of each format by its own connector, with indexes and without (HISTORIES, MINUTES, SEEDS); goes on where it stopped
+	$(BIN)/python -m tests.connectors
 
 connectors: venv  ## Tables of other formats, by their own connectors of Spark; Spark fetches their jars once: about 2 minutes
 	$(PYTEST) tests/connectors -m connectors $(TEST_ARGS)

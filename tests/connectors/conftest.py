@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.connectors import hudi_tables
-from tests.connectors.releases import of_spark, settings
+from tests.connectors.releases import connected_session, of_spark
 from tests.turns import commits
 
 if TYPE_CHECKING:
@@ -55,8 +55,6 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     from pyspark.errors import PySparkRuntimeError
     from pyspark.sql import SparkSession
 
-    from tests.spark.local import local_session
-
     names = chosen(pyspark.__version__)
     if not names:
         pytest.skip(
@@ -64,18 +62,12 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
         )
     if SparkSession.getActiveSession() is not None:
         pytest.skip("CONNECTORS NOT TESTED: this process has a JVM without their jars; run `make connectors`")
-    home = tmp_path_factory.mktemp("connectors")
-    (home / "warehouse").mkdir()
-    given = settings(pyspark.__version__, names, str(home / "warehouse"))
-    given["spark.local.dir"] = str(home / "local")
     try:
-        session = local_session(partitions=4, **{name.replace(".", "__"): value for name, value in given.items()})
+        session = connected_session(tmp_path_factory.mktemp("connectors"), names)
     except PySparkRuntimeError as error:
         if "GATEWAY" not in str(error).upper():
             raise
-        pytest.skip(
-            f"CONNECTORS NOT TESTED: Spark did not start with {given['spark.jars.packages']}: is Maven reached?"
-        )
+        pytest.skip("CONNECTORS NOT TESTED: Spark did not start with their jars: is Maven reached?")
     yield session
     session.stop()
 

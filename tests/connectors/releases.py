@@ -8,6 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 
 @dataclass(frozen=True)
@@ -85,3 +90,19 @@ def settings(release: str, names: Iterable[str], warehouse: str) -> dict[str, st
     for one in chosen:
         given |= {name: value.format(warehouse=warehouse) for name, value in one.settings.items()}
     return given
+
+
+def connected_session(home: Path, names: Iterable[str], quiet: str = "ERROR") -> SparkSession:
+    """Start a small session with some connectors.
+
+    :param home: a folder for what it writes. :param names: of connectors. :param quiet: the level of its log.
+    """
+    import pyspark
+
+    from tests.spark.local import local_session
+
+    (home / "warehouse").mkdir()
+    given = settings(pyspark.__version__, names, str(home / "warehouse"))
+    given["spark.local.dir"] = str(home / "local")
+    more = {name.replace(".", "__"): value for name, value in given.items()}
+    return local_session(partitions=4, quiet=quiet, **more)
