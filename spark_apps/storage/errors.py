@@ -10,6 +10,7 @@
     │   ├── InvalidPredicate      a SQL predicate that cannot be parsed
     │   ├── InvalidStatement      a SQL statement that cannot be parsed, with line and column
     │   ├── UnknownColumn         a column that the table does not have
+    │   ├── PlainCopyRefused      an index would be a plain copy of protected rows
     │   ├── CannotPublish         a table has something that the published format does not have
     │   ├── UnsupportedSource     a source has something that cannot be read correctly
     │   │   └── OtherFormat       a folder of plain files is a table of another format
