@@ -103,6 +103,7 @@ def definition_of(snapshot: Snapshot, given: Mapping[str, Any], number: int = 1)
         str(given.get("name") or f"hypothetical_{number}"), given["kind"], given.get("columns") or (),
         given.get("included"), properties=properties,
     )  # fmt: skip
+    action.allows_plain_copy = True  # what it would hold is stored nowhere
     handler = find(action.kind)
     if not isinstance(handler, (EntryHandler, FileKind)):
         raise InvalidInput(

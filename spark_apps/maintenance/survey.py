@@ -126,15 +126,21 @@ def find_tables(
     targets: dict[str, MaintainedTable] = {}
     missed: list[Missed] = []
     listings: dict[str, _Listing | LakeIndexError] = {}
+    # A name may be a catalog's, which takes a request.
+    named = [
+        (entry.table, warehouses[entry.table_conn_id or default_conn_id]) for entry in entries if not entry.is_pattern
+    ]
+    answers = iter(_each(lambda one: one[1].locate(one[0]), named, patience, _AT_ONCE))
     for entry in entries:
         conn_id = entry.table_conn_id or default_conn_id
         warehouse = warehouses[conn_id]
         if not entry.is_pattern:
-            try:
-                listed_tables = [(entry.table, warehouse.locate(entry.table))]
-            except LakeIndexError as error:
-                missed.append(Missed(entry.table, SkippedWork("unreachable", error.message)))
+            answer = next(answers)
+            if not isinstance(answer, str):
+                said = _why_not(answer, patience)
+                missed.append(Missed(entry.table, SkippedWork("unreachable", said)))
                 continue
+            listed_tables = [(entry.table, answer)]
         else:
             if conn_id not in listings:
                 listings[conn_id] = _listing(warehouse, patience)
@@ -179,16 +185,18 @@ def look_at(
     for table, answer in zip(tables, answers, strict=True):
         if isinstance(answer, NotFound):
             missed.append(Missed(table.name, SkippedWork("no_such_table", answer.message), table.location))
-        elif isinstance(answer, LakeIndexError):
-            missed.append(Missed(table.name, SkippedWork("unreachable", answer.message), table.location))
         elif answer is None or isinstance(answer, Exception):
-            text = (
-                f"It did not answer within {patience:g} s." if answer is None else f"{type(answer).__name__}: {answer}"
-            )
-            missed.append(Missed(table.name, SkippedWork("unreachable", text), table.location))
+            missed.append(Missed(table.name, SkippedWork("unreachable", _why_not(answer, patience)), table.location))
         else:
             seen.append(answer)
     return seen, missed
+
+
+def _why_not(answer: Exception | None, patience: float) -> str:
+    """Return why there is no answer, which is what :func:`_each` gave in its place."""
+    if answer is None:
+        return f"It did not answer within {patience:g} s."
+    return answer.message if isinstance(answer, LakeIndexError) else f"{type(answer).__name__}: {answer}"
 
 
 def survey_table(table: MaintainedTable) -> TableSurvey:

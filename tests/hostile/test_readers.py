@@ -32,6 +32,9 @@ SHARED = ("spark_apps.storage.documents", "spark_apps.storage.parquet.headers", 
 ELSEWHERE = {
     ("spark_apps/actions/register.py", "_of_source"): "the log of a source: hostile/test_sources.py",
     ("spark_apps/actions/register.py", "find_registration"): "the log of a source: hostile/test_sources.py",
+    ("spark_apps/actions/register.py", "_named_log"): "the log of a source by its name: hostile/test_sources.py",
+    ("spark_apps/timeline/catalog_names.py", "_checked"): "the file of a name: timeline/test_catalog_names.py",
+    ("spark_apps/timeline/locations.py", "_check_alone"): "whether there is a table: timeline/test_catalog_names.py",
     ("spark_apps/actions/template.py", "_renew"): "the log that the action has read already",
     ("spark_apps/actions/take_over.py", "_last_drop"): "the log of a table that was dropped: actions/test_take_over.py",
     ("spark_apps/cli/lake.py", "timeline"): "as the hook does, for a person: cli/",
@@ -41,6 +44,7 @@ ELSEWHERE = {
     ("spark_apps/sql/executor.py", "_check_location_is_free"): "by Spark: test_spark_readers.py",
     ("spark_apps/optimizer/rewriting.py", "__init__"): "by Spark: test_spark_readers.py",
     ("spark_apps/optimizer/rewriting.py", "_keyed_snapshot"): "by Spark: test_spark_readers.py",
+    ("spark_apps/optimizer/rewriting.py", "_know_by_name"): "by Spark: connectors/test_iceberg_names.py",
     ("spark_apps/optimizer/rewriting.py", "_newest"): "by Spark: test_spark_readers.py",
     ("spark_apps/optimizer/rewriting.py", "_sources_at"): "by Spark: test_spark_readers.py",
     ("spark_apps/table.py", "load"): "by Spark: test_spark_readers.py",
@@ -132,6 +136,7 @@ def test_whoever_opens_a_log_or_decodes_a_document_is_run_by_a_reader_of_the_sea
 
 NOT_READ = {
     "Receipt": "what a caller is handed",
+    "Registration": "the file of a name: timeline/test_catalog_names.py",
     "FormatOnly": "a field of the commit",
     "Origin": "of a published log: test_published.py",
     "_CommitInfo": "of a published log: test_published.py",

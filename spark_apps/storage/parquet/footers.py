@@ -76,7 +76,7 @@ class Leaf(NamedTuple):
 
 def _utf8(data: bytes, position: int) -> tuple[None, int]:
     name, position = BINARY[1](data, position)
-    _text(name, "a name in it")
+    text_of(name, "a name in it")
     return None, position
 
 
@@ -168,7 +168,7 @@ class _Check:
             raise FooterEncrypted("columns of it are encrypted, and there is no key")
         if said[3] < 0:
             raise FooterRefused("it has less than no rows")
-        _text(said.get(6, b""), "its writer's name")
+        text_of(said.get(6, b""), "its writer's name")
 
     def _schema(self, data: bytes, position: int) -> tuple[None, int]:
         elements, position = _ELEMENTS[1](data, position)
@@ -434,7 +434,7 @@ def _leaves(elements: list[dict[int, Any]]) -> Iterator[Leaf]:
     groups: list[_Group] = []
     leaves = 0
     for number, element in enumerate(elements):
-        name, children, kind = _text(element[4], "the name of a column"), element.get(5, 0), element.get(3)
+        name, children, kind = text_of(element[4], "the name of a column"), element.get(5, 0), element.get(3)
         if not 0 <= children < len(elements) - number:
             raise FooterRefused(f"the group {name!r} has {children:,} columns, and there are not as many")
         if not number:
@@ -471,7 +471,8 @@ def _leaf(element: dict[int, Any], name: str, repetition: int, definition: int) 
     return Leaf(name, type_, repetition, definition, length if type_ == _FIXED_TEXT else _TYPE_BYTES[type_])
 
 
-def _text(name: bytes, what: str) -> str:
+def text_of(name: bytes, what: str) -> str:
+    """Return a name as text. :raises FooterRefused: if it is none. :param what: what it is the name of."""
     try:
         return name.decode()
     except UnicodeDecodeError as error:

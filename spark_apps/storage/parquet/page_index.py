@@ -16,7 +16,7 @@ from typing import Any
 
 from spark_apps.storage.limits import MAX_ROWS_BY_PAGE
 from spark_apps.storage.parquet.files import TAIL_BYTES, open_file
-from spark_apps.storage.parquet.footers import END_BYTES, MAGIC
+from spark_apps.storage.parquet.footers import END_BYTES, MAGIC, text_of
 from spark_apps.storage.parquet.headers import check_pages
 from spark_apps.storage.parquet.statistics import Bounds
 from spark_apps.storage.parquet.thrift import (
@@ -84,7 +84,7 @@ class PageIndex:
         for number, (element, raw) in enumerate(fields[2]):
             children = element.get(5, 0)
             if number and not skip and not children and element.get(3) != _REPEATED:
-                name = element[4].decode()
+                name = text_of(element[4], "the name of a column")
                 self._columns[name], self._elements[name] = leaf, raw
             leaf += not children and number > 0
             skip = skip - 1 + children if skip else (children if number else 0)

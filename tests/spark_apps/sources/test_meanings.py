@@ -166,7 +166,7 @@ def test_given_a_log_that_does_not_tell_the_zone_then_indexes_of_times_in_text_a
     assert old.table.source is not None
     old.definition = replace(old.table, source=replace(old.table.source, session=None))
     shown = IndexedTable(table._handle, old, external=table._external)
-    explanation = shown.explain(f"ts = {MOMENT}")
+    explanation = shown.explain(f"ts = {MOMENT}", ["id"])
     assert explanation.not_used["sec"].code == "session_unknown"
     assert {use.name for use in shown.explain("n = 5", ["id"]).indexes} & {"com", "cov"}
 

@@ -179,7 +179,7 @@ def test_a_near_miss_of_an_option_is_suggested() -> None:
     ("text", "words"),
     [
         ("CREATE TABLE t (id int) TBLPROPERTIES (primaryKey = 'id')", "USING indexed"),
-        ("CREATE TABLE t (id int) USING hudi TBLPROPERTIES (primaryKey = 'id')", "'hudi' are not made here"),
+        ("CREATE TABLE t (id int) USING avro TBLPROPERTIES (primaryKey = 'id')", "'avro' are not made here"),
         ("DROP TABLE ` `", "not blank"),
         ("DROP TABLE t PURGE", "PURGE cannot be had"),
         ("ALTER TABLE t DROP PARTITION (dt = '1') PURGE", "PURGE cannot be had"),

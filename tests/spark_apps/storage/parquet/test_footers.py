@@ -18,6 +18,7 @@ import pytest
 from spark_apps.storage.parquet import files as parquet_files
 from spark_apps.storage.parquet import footers as parquet_footers
 from spark_apps.storage.parquet.footers import FooterEncrypted, FooterRefused
+from spark_apps.storage.parquet.page_index import PageIndex
 from tests.hostile import thrift_tree as thrift
 
 ROOT = Path(__file__).parents[4]
@@ -173,6 +174,14 @@ def test_given_files_of_all_kinds_then_each_is_opened(how: str) -> None:
 def test_given_a_table_without_columns_or_rows_then_it_is_opened() -> None:
     assert parquet_files.open_file(parquet(pa.table({}))).read().num_columns == 0
     assert parquet_files.open_file(parquet(ROWS.slice(0, 0))).read().num_rows == 0
+
+
+def test_given_a_name_that_is_no_text_then_pages_are_not_looked_for_either() -> None:
+    before, footer = thrift.footer_of(parquet())
+    BAD["a name that is no text"](footer)
+
+    with pytest.raises(FooterRefused, match="the name of a column is no UTF-8"):
+        PageIndex(parquet_files.footer_bytes(thrift.with_footer(before, footer)))
 
 
 def test_given_a_file_that_is_none_then_it_is_told(tmp_path: Path) -> None:
