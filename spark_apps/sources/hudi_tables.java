@@ -63,16 +63,16 @@ class Slice {
     }
 
     /** The slice that a file in a list is of. settings: of the reader, which are part of what its rows are. */
-    static Slice of(PartitionDirectory folder, FileStatusWithMetadata file, String settings) {
+    static Slice of(PartitionDirectory folder, FileStatusWithMetadata file, ReaderSettings settings) {
         String path = file.getPath().toString();
-        if (!(folder.values() instanceof HoodiePartitionFileSliceMapping)) return new Slice(path, settings, file.getLen(), false);
+        if (!(folder.values() instanceof HoodiePartitionFileSliceMapping)) return new Slice(path, settings.lines, file.getLen(), false);
         String name = file.getPath().getName();
         String id = FSUtils.isLogFile(name) ? FSUtils.getFileIdFromLogPath(new org.apache.hudi.storage.StoragePath(path)) : FSUtils.getFileId(name);
         scala.Option slice = ((HoodiePartitionFileSliceMapping) folder.values()).getSlice(id);
-        return slice.isEmpty() ? new Slice(path, settings, file.getLen(), false) : of((FileSlice) slice.get(), path, settings);
+        return slice.isEmpty() ? new Slice(path, settings.lines, file.getLen(), false) : of((FileSlice) slice.get(), path, settings);
     }
 
-    private static Slice of(FileSlice slice, String path, String settings) {
+    private static Slice of(FileSlice slice, String path, ReaderSettings settings) {
         List lines = new ArrayList();
         Iterator logs = slice.getLogFiles().iterator();
         while (logs.hasNext()) {
@@ -80,13 +80,15 @@ class Slice {
             lines.add(log.getFileName() + " " + log.getFileSize());
         }
         Collections.sort(lines);
-        StringBuilder state = new StringBuilder(settings);
+        // At an instant of before, logs of later ones are in the list too: the reader leaves out what they hold.
+        if (!lines.isEmpty() && settings.instant != null) lines.add("as of " + settings.instant);
+        StringBuilder state = new StringBuilder(settings.lines);
         for (int n = 0; n < lines.size(); n++) state.append(state.length() == 0 ? "" : "\n").append(lines.get(n));
         return new Slice(path, state.toString(), slice.getTotalFileSize(), slice.hasBootstrapBase());
     }
 
     /** Those of a list, by the partitions that filters leave. */
-    static List all(HoodieFileIndex index, @SEQ@ partitions, String settings) {
+    static List all(HoodieFileIndex index, @SEQ@ partitions, ReaderSettings settings) {
         List slices = new ArrayList();
         List folders = list(index.listFiles(partitions, (@SEQ@) none()));
         for (int n = 0; n < folders.size(); n++) {
@@ -123,7 +125,27 @@ class ReaderSettings {
     };
 
     /** A line each; what writers set is only one where the reader's own options have it. */
-    static String of(HoodieFileIndex index) {
+    final String lines;
+    /** The instant of which the table is read; null for the newest. */
+    final String instant;
+
+    private ReaderSettings(String lines, String instant) {
+        this.lines = lines;
+        this.instant = instant;
+    }
+
+    static ReaderSettings of(HoodieFileIndex index) {
+        scala.Option at = index.options().get("as.of.instant");
+        return new ReaderSettings(lines(index), at.isDefined() ? (String) at.get() : null);
+    }
+
+    public boolean equals(Object other) {
+        return other instanceof ReaderSettings && lines.equals(((ReaderSettings) other).lines) && java.util.Objects.equals(instant, ((ReaderSettings) other).instant);
+    }
+
+    public int hashCode() { return lines.hashCode(); }
+
+    private static String lines(HoodieFileIndex index) {
         SQLConf session = index.spark().sessionState().conf();
         StringBuilder lines = new StringBuilder();
         for (int n = 0; n < KNOWN.length; n++) {
@@ -136,7 +158,7 @@ class ReaderSettings {
         return lines.toString();
     }
 
-    static boolean readsById(String settings) { return settings.toLowerCase().indexOf("hoodie.schema.on.read.enable=true") >= 0; }
+    boolean readsById() { return lines.toLowerCase().indexOf("hoodie.schema.on.read.enable=true") >= 0; }
 }
 
 /** What a table is known by. */
@@ -165,7 +187,7 @@ class Identity {
 /** How columns are known in files: by name, or by the ids that a table has given them where it is read by those. */
 class Columns {
     static Map stored(HoodieFileIndex index, StructType columns) throws Exception {
-        InternalSchema schema = ReaderSettings.readsById(ReaderSettings.of(index)) ? schema(index) : null;
+        InternalSchema schema = ReaderSettings.of(index).readsById() ? schema(index) : null;
         Map stored = new LinkedHashMap();
         for (int n = 0; n < columns.fields().length; n++) {
             String name = columns.fields()[n].name();
@@ -193,13 +215,13 @@ class Columns {
 /** A list of Hudi's without some of its slices, or of some alone. Other slices make another list: exchanges are reused by equality. */
 class KeptSlices implements FileIndex {
     private final HoodieFileIndex all;
-    private final String settings;
+    private final ReaderSettings settings;
     private final Map named;
     private final boolean without;
     private final long bytes;
 
     /** named: key of each slice -> its state. A slice in another state is none of those. */
-    KeptSlices(HoodieFileIndex all, String settings, Map named, boolean without, long bytes) {
+    KeptSlices(HoodieFileIndex all, ReaderSettings settings, Map named, boolean without, long bytes) {
         this.all = all;
         this.settings = settings;
         this.named = named;
@@ -255,7 +277,7 @@ public class HudiTable {
     private static final com.fasterxml.jackson.databind.ObjectMapper JSON = new com.fasterxml.jackson.databind.ObjectMapper();
     private final HadoopFsRelation relation;
     private final HoodieFileIndex index;
-    private final String settings;
+    private final ReaderSettings settings;
     private final String marker;
 
     /** plan: of a frame that reads the table. marker: an option that tells the scan from a query's own. */
@@ -264,7 +286,7 @@ public class HudiTable {
         Object read = leaf instanceof LogicalRelation ? (Object) ((LogicalRelation) leaf).relation() : null;
         relation = read instanceof HadoopFsRelation ? (HadoopFsRelation) read : null;
         index = relation != null && relation.location() instanceof HoodieFileIndex ? (HoodieFileIndex) relation.location() : null;
-        settings = index == null ? "" : ReaderSettings.of(index);
+        settings = index == null ? null : ReaderSettings.of(index);
         this.marker = marker;
     }
 
