@@ -16,6 +16,7 @@ import msgspec
 from spark_apps.layout.partitions import unescape
 from spark_apps.sources.iceberg_catalog import io_properties, load_named, metadata_file
 from spark_apps.sources.listing import ListedFile, list_folder
+from spark_apps.sources.logs.delta import DeltaLog
 from spark_apps.storage.documents import prepare
 from spark_apps.storage.errors import EnvironmentMismatch, InvalidInput, ObjectNotFound, StorageUnavailable
 from spark_apps.storage.store import Store
@@ -25,7 +26,6 @@ from spark_apps.timeline.model import DATA_TREE, SourceDefinition
 from spark_apps.timeline.state import State
 
 _MAX_PARTITIONS = 100
-_DELTA_LOG = "_delta_log"
 
 
 @dataclass(frozen=True)
@@ -85,25 +85,18 @@ def source_state(
 
 @dataclass(frozen=True)
 class _DeltaLog:
-    """The newest version, by the names of the files in ``_delta_log``."""
+    """The newest version in the table's log."""
 
     source: SourceDefinition
     options: Mapping[str, Any] | None
 
     def change(self, state: State) -> Change | None:
         assert state.table.source is not None
-        known = int(state.table.source.version or -1)
-        store = Store(locate(self.source.location).uri, self.options)
-        after = f"{_DELTA_LOG}/{known:020d}.json" if known >= 0 else None
-        names = (info.key.rpartition("/")[2] for info in store.list(_DELTA_LOG, after=after))
-        newest = max((int(name[:20]) for name in names if _is_delta_commit(name)), default=known)
+        known = -1 if state.table.source.version is None else int(state.table.source.version)
+        newest = DeltaLog(Store(locate(self.source.location).uri, self.options)).newest(known)
         if newest <= known:
             return None
         return Change(f"delta:{newest}", {"format": "delta", "version": str(newest), "from_version": str(known)})
-
-
-def _is_delta_commit(name: str) -> bool:
-    return len(name) == 25 and name.endswith(".json") and name.isascii() and name[:20].isdigit()
 
 
 class _CurrentSnapshot(msgspec.Struct):

@@ -107,7 +107,7 @@ def register(
     listing = open_source(table, storage_options, log, spark).listing()
     if listing.fields is not None:
         table = replace(table, fields=listing.fields, partition_by=listing.partition_by or ())
-    source = replace(source, version=listing.version, identity=listing.identity)
+    source = replace(source, version=listing.version, identity=listing.identity, mark=listing.mark)
     table = replace(table, source=source)
     try:
         timeline, _ = create_table(

@@ -8,7 +8,9 @@ work.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+import logging
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -18,8 +20,8 @@ from spark_apps.indexes.registry import held_by
 from spark_apps.mergetree.external_files import THROUGH
 from spark_apps.mergetree.tree import Snapshot
 from spark_apps.sources.iceberg_named import CONNECTOR
-from spark_apps.sources.registry import Refused, Source, check_unlisted, open_source
-from spark_apps.sources.source_files import Listing, SourceFile, with_row_counts
+from spark_apps.sources.registry import LoggedSource, Refused, Source, check_unlisted, open_source
+from spark_apps.sources.source_files import Changes, Listing, SourceFile, check_distinct, with_row_counts
 from spark_apps.storage.errors import InvalidSchema, OtherFormat, TableNotFound
 from spark_apps.timeline import allowed_sources
 from spark_apps.timeline.allowed_sources import PLAIN_FORMATS, READER
@@ -43,6 +45,8 @@ from spark_apps.timeline.model import (
 from spark_apps.timeline.stages import state_with_actions
 from spark_apps.timeline.state import State
 
+logger = logging.getLogger(__name__)
+
 
 @dataclass(frozen=True)
 class Observation:
@@ -50,18 +54,20 @@ class Observation:
 
     :param snapshot: that version with the difference folded in.
     :param actions: the difference; empty if there is none.
+    :param learned: how the difference was found, where the source has a log of its own.
     """
 
     snapshot: Snapshot
     actions: tuple[AnyAction, ...] = ()
     writes: tuple[Write, ...] = field(default=())
+    learned: Mapping[str, Any] = field(default_factory=dict)
 
     @property
-    def metrics(self) -> dict[str, int]:
+    def metrics(self) -> dict[str, Any]:
         """The figures of a receipt."""
         added = sum(isinstance(action, AddFile) for action in self.actions)
         removed = sum(isinstance(action, RemoveFile) for action in self.actions)
-        return {"source.files_added": added, "source.files_removed": removed}
+        return {"source.files_added": added, "source.files_removed": removed, **self.learned}
 
     def beside(self, actions: Sequence[AnyAction]) -> list[AnyAction]:
         """Return the difference together with the actions of an index's own work.
@@ -117,7 +123,10 @@ def observe(
     partitions: Collection[str] | None = None,
     seen: LastObservation | None = None,
 ) -> Observation:
-    """List the source of a registered table and compare it with a version of the log.
+    """Find what has changed in the source of a registered table since a version of the log.
+
+    A source with a log of its own is asked for the commits since. Where it cannot tell, and of plain files, the list of
+    all files is compared with that of the log.
 
     :param source_version: of the source's own, for those that have versions.
     :param partitions: take no notice of changes in others.
@@ -132,6 +141,17 @@ def observe(
     source = seen.open(snapshot, storage_options)
     if partitions is not None:
         check_files(snapshot, storage_options)
+    learned: dict[str, Any] = {}
+    if source_version is None and partitions is None and table.source.mark is not None:
+        found = source.changes(state) if isinstance(source, LoggedSource) else None
+        if isinstance(found, Changes):
+            learned = {"source.commits": found.commits}
+            actions = tuple(_counted(table, by_commits(state, found), storage_options))
+            current = replace(snapshot, state=folded_in(state, actions), external=source, intact=set())
+            return Observation(current, actions, _writes(state, actions), learned)
+        if found is not None:
+            learned = {"source.compared": found.why}
+            logger.info("%s: the lists of all files are compared: %s.", table.source.location, found.why)
     listing = source.listing(source_version)
     _check_same_table(table, listing)
     known = seen.difference(state, listing) if partitions is None else None
@@ -142,7 +162,7 @@ def observe(
             seen.keep(state, listing, *known)
     observed, actions = known
     current = replace(snapshot, state=observed, external=source, intact=set())
-    return Observation(current, actions, _writes(state, actions))
+    return Observation(current, actions, _writes(state, actions), learned)
 
 
 def _check_same_table(table: TableDefinition, listing: Listing) -> None:
@@ -202,10 +222,7 @@ def difference(state: State, listing: Listing, partitions: Collection[str] | Non
     remaining = {file.path: file for file in state.files(DATA_TREE)}
     new: list[SourceFile] = []
     removed: list[AnyAction] = []
-    for file in listing.files:
-        listed = remaining.pop(file.path, None)
-        if listed is not None and listed.lineage == file.lineage:
-            continue
+    for file, listed in _others(listing.files, lambda path: remaining.pop(path, None)):
         if partitions is not None and file.partition not in partitions:
             continue
         if listed is not None:
@@ -222,10 +239,49 @@ def difference(state: State, listing: Listing, partitions: Collection[str] | Non
         *_partitions(new, state.partitions),
         *(file.to_add() for file in new),
     ]
-    table = _definition(state.table, listing)
+    table = _definition(state.table, listing, whole=partitions is None)
     if not files and table.fields == state.table.fields:
         return []
     return [PutTable(table), *files]
+
+
+def by_commits(state: State, changes: Changes) -> list[AnyAction]:
+    """Return the actions by which a state follows the commits of its source; none if no file is another one."""
+    source = state.table.source
+    assert source is not None
+    check_distinct(source.location, changes.added)
+    others = _others(changes.added, lambda path: state.file_set.get(DATA_TREE, path))
+    new, removed = [file for file, _ in others], [listed for _, listed in others if listed is not None]
+    gone = (state.file_set.get(DATA_TREE, path) for path in changes.removed)
+    removed.extend(file for file in gone if file is not None)
+    fields = state.table.fields if changes.fields is None else changes.fields
+    if not removed and not new and fields == state.table.fields:
+        return []
+    followed = changed(source, version=changes.version, mark=changes.mark)
+    definition = changed(state.table, source=followed, fields=fields)
+    return [
+        PutTable(definition),
+        *(RemoveFile(DATA_TREE, file.path) for file in removed),
+        *(DropPartition(path) for path in _emptied(state, removed, new)),
+        *_partitions(new, state.partitions),
+        *(file.to_add() for file in new),
+    ]
+
+
+def _others(
+    files: Iterable[SourceFile], known: Callable[[str], DataFile | None]
+) -> list[tuple[SourceFile, DataFile | None]]:
+    """Return the files that a log does not list as they are, each with what it lists by the path."""
+    pairs = ((file, known(file.path)) for file in files)
+    return [(file, listed) for file, listed in pairs if listed is None or listed.lineage != file.lineage]
+
+
+def _emptied(state: State, removed: Iterable[DataFile], new: Iterable[SourceFile]) -> list[str]:
+    """Return the partitions that files leave of which none is left."""
+    went = Counter(file.partition for file in removed)
+    for file in new:
+        went.pop(file.partition, None)
+    return [path for path, files in went.items() if files == len(state.files(DATA_TREE, path))]
 
 
 def folded_in(state: State, actions: Sequence[AnyAction]) -> State:
@@ -272,11 +328,16 @@ def _covered(state: State, lineages: Mapping[str, int]) -> tuple[int, int]:
     return covered, sum(file.bytes for file in listed)
 
 
-def _definition(table: TableDefinition, listing: Listing) -> TableDefinition:
+def _definition(table: TableDefinition, listing: Listing, whole: bool) -> TableDefinition:
+    """Return a table as a list shows it.
+
+    :param whole: whether all of the list is taken, so that the files are all of its version.
+    """
     assert table.source is not None
+    mark = listing.mark if whole else None
     return changed(
         table,
-        source=changed(table.source, version=listing.version, identity=listing.identity),
+        source=changed(table.source, version=listing.version, identity=listing.identity, mark=mark),
         fields=table.fields if listing.fields is None else listing.fields,
         partition_by=table.partition_by if listing.partition_by is None else listing.partition_by,
     )

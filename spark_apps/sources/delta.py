@@ -9,16 +9,20 @@ from __future__ import annotations
 import datetime as dt
 import hashlib
 import json
+import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
-from spark_apps.layout.partitions import canonical_string, partition_path
+from spark_apps.layout.partitions import canonical_string, partition_path, value_of
 from spark_apps.layout.types import parse_type
 from spark_apps.sources.delta_places import read_checked
+from spark_apps.sources.logs.commits import Gap, LoggedFile, net, read_mark, write_mark
+from spark_apps.sources.logs.delta import DeltaLog
 from spark_apps.sources.source_files import (
     STATE,
+    Changes,
     Listing,
     SourceFile,
     cast_to_schema,
@@ -43,9 +47,12 @@ from spark_apps.timeline.allowed_sources import Folder
 from spark_apps.timeline.files import DataFile
 from spark_apps.timeline.locations import locate
 from spark_apps.timeline.model import UNKNOWN_ROWS, Field, TableDefinition
+from spark_apps.timeline.state import State
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
+
+logger = logging.getLogger(__name__)
 
 ENGINE = "deltalake"
 # Features that say nothing of how a data file is read.
@@ -104,7 +111,107 @@ class DeltaTable:
         masks = self._deleted(table)
         files = [self._without_deleted(file, masks) for file in files]
         check_distinct(self._location.uri, files)
-        return Listing(tuple(files), str(number), fields, partition_by, str(table.metadata().id))
+        mark = self._mark(number, {"reader": ENGINE})
+        return Listing(tuple(files), str(number), fields, partition_by, str(table.metadata().id), mark)
+
+    def changes(self, state: State) -> Changes | Gap:
+        """Return what came and went since the version that a state of a log of indexes names."""
+        return self._changes(state.table, ENGINE, self._of_commit)
+
+    def _changes(
+        self,
+        table: TableDefinition,
+        reader: str,
+        file_of: Callable[[LoggedFile, TableDefinition, Mapping[str, Any]], SourceFile | None],
+    ) -> Changes | Gap:
+        """Return what came and went.
+
+        :param reader: must have listed the files of before. :param file_of: a file as a listing has it, from what the
+            mark says; ``None`` where only a listing can say.
+        """
+        source = table.source
+        assert source is not None and source.version is not None and source.mark is not None
+        said = read_mark(source.mark)
+        if said.get("reader") != reader:
+            return Gap(source.version, None, "another reader listed it")
+        try:
+            found = DeltaLog(Store(self._location.uri, self._storage_options)).since(
+                int(source.version), said.get("commit")
+            )
+        except StorageError as error:  # a session's own connector may have other rights
+            return Gap(source.version, None, f"its log cannot be read: {error.message.rstrip('.')}")
+        if isinstance(found, Gap):
+            return found
+        changed = next((commit.version for commit in found.commits if commit.schema_changed), None)
+        if changed is not None:
+            return Gap(source.version, found.version, f"its commit {changed} changed columns or properties")
+        added, removed = net(found.commits)
+        files: list[SourceFile] = []
+        for logged in added.values():
+            file = file_of(logged, table, said)
+            if file is None:
+                return Gap(source.version, found.version, "its commits added files that only a list of all describes")
+            files.append(file)
+        self._version = found.version
+        mark = write_mark({**said, "commit": found.mark})
+        return Changes(tuple(files), tuple(map(self._uri, sorted(removed))), found.version, mark, len(found.commits))
+
+    def _mark(self, version: int, said: Mapping[str, Any]) -> str | None:
+        """Return the mark of a version; ``None`` where its commit is not there by itself.
+
+        :param said: what the next reader has to know beside.
+        """
+        try:
+            commit = DeltaLog(Store(self._location.uri, self._storage_options)).mark(version)
+        except StorageError as error:
+            logger.info("The log of %s is not followed: %s", self._location.uri, error)
+            return None
+        return None if commit is None else write_mark({**said, "commit": commit})
+
+    def _of_commit(self, file: LoggedFile, table: TableDefinition, said: Mapping[str, Any]) -> SourceFile | None:
+        if file.deletes or set(file.partition) - set(table.partition_by):
+            return None
+        return self._logged(file, table.partition_by, {field.name: field for field in table.fields})
+
+    def _logged(
+        self,
+        file: LoggedFile,
+        partition_by: Sequence[str],
+        stored: Mapping[str, Field],
+        whole: str | None = None,
+        columns: str | None = None,
+        through: str = ENGINE,
+    ) -> SourceFile:
+        """Return a file as the log of a table has it.
+
+        :param stored: name of a column in the log -> the column.
+        :param whole: why Spark's Parquet reader would misread every file, if it would.
+        :param columns: what distinguishes columns in files from others of their names.
+        :param through: what reads files that Spark's reader would misread.
+        """
+        # The protocol takes an empty string for a null.
+        texts = {stored[name].name: text or None for name, text in file.partition.items() if name in stored}
+        types = {field.name: field.type for field in stored.values()}
+        values = [
+            None if (text := texts.get(name)) is None else value_of(text, parse_type(types[name]), name)
+            for name in partition_by
+        ]
+        kinds = [types[name] for name in partition_by]
+        why = whole or ("deletion vector" if file.deletes else None)
+        return SourceFile(
+            path=self._uri(file.path),
+            bytes=file.bytes,
+            modified=file.modified,
+            etag=columns,
+            rows=UNKNOWN_ROWS if file.rows < 0 else file.rows - file.deleted_rows,
+            partition=partition_path(partition_by, values, kinds),
+            partition_values=tuple(
+                canonical_string(value, parse_type(kind)) for value, kind in zip(values, kinds, strict=True)
+            ),
+            state=file.deletes,
+            through=through if why else None,
+            why=why,
+        )
 
     def table_id(self) -> str:
         """Return the id that the format gives the table, which one that is made anew does not have."""

@@ -22,7 +22,7 @@ from spark_apps.storage.documents import decode, prepare
 from spark_apps.storage.errors import StorageUnavailable, UnsupportedSource, VersionNotFound
 from spark_apps.storage.parquet.files import open_file
 from spark_apps.storage.printing import printable
-from spark_apps.storage.store import ObjectInfo, Store
+from spark_apps.storage.store import ObjectInfo, ObjectStore, Store
 from spark_apps.timeline.allowed_sources import Folder
 
 LOG = "_delta_log"
@@ -103,7 +103,7 @@ class _LogFiles:
 
 def _files_of(store: Store, version: int | None) -> _LogFiles:
     """Return the files that a reader of a version may read: of the newest whole checkpoint, and what follows."""
-    _check_links(store)
+    check_links(store)
     infos = store.list(LOG)
     commits = {int(found[1]): info for info in infos if (found := _COMMIT.fullmatch(info.key))}
     checkpoints: dict[int, list[tuple[ObjectInfo, int]]] = {}
@@ -129,7 +129,7 @@ def _files_of(store: Store, version: int | None) -> _LogFiles:
     return _LogFiles(number, tuple(sorted(files, key=lambda info: info.key)))
 
 
-def _check_links(store: Store) -> None:
+def check_links(store: ObjectStore) -> None:
     """Check that no symbolic link in the folder of a log, nor the folder itself, leads out of the table.
 
     :raises UnsupportedSource: naming one that does.
@@ -176,15 +176,7 @@ class _Places:
         return sidecars
 
     def _check_vector(self, vector: _Vector) -> None:
-        if vector.kind == "i":
-            return
-        place, inside = vector.place, False
-        if vector.kind == "u":
-            place = f"{vector.place[:-_UUID]}/vector" if len(vector.place) > _UUID else "vector"
-            inside = self._table.key(place) is not None
-        elif vector.kind == "p":
-            inside = self._table.holds(place) and self._table.holds(unquote(place))
-        if not inside:
+        if not is_inside(self._table, vector.kind, vector.place):
             raise _outside(self._store, "the deletion vector", vector.place)
 
     def _sidecar(self, path: str) -> str:
@@ -194,7 +186,16 @@ class _Places:
         return f"{_SIDECARS}/{key}"
 
 
-def _outside(store: Store, what: str, path: str) -> UnsupportedSource:
+def is_inside(table: Folder, kind: str, place: str) -> bool:
+    """Test whether a deletion vector is in the folder of its table, or in the log itself."""
+    if kind == "i":
+        return True
+    if kind == "u":
+        return table.key(f"{place[:-_UUID]}/vector" if len(place) > _UUID else "vector") is not None
+    return kind == "p" and table.holds(place) and table.holds(unquote(place))
+
+
+def _outside(store: ObjectStore, what: str, path: str) -> UnsupportedSource:
     return UnsupportedSource(
         f"The log of {store.uri} leads to {what} {printable(path[:300])}, which is outside of the table.",
         hint="Register the table that it belongs to.",

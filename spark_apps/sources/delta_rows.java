@@ -36,7 +36,7 @@ public class DeltaRows {
         this.marker = marker;
     }
 
-    /** Version, id, columns, partition columns, mode of column mapping and features for readers; JSON. */
+    /** Version, id, columns, partition columns, mode of column mapping, features for readers, whether another service knows the commits; JSON. */
     public String describe() throws Exception {
         Map said = new LinkedHashMap();
         said.put("version", Long.valueOf(snapshot.version()));
@@ -47,6 +47,7 @@ public class DeltaRows {
         said.put("mapping", mode.isDefined() ? mode.get() : "none");
         scala.Option features = snapshot.protocol().readerFeatures();
         said.put("features", features.isDefined() ? list(features.get()) : new ArrayList());
+        said.put("coordinated", Boolean.valueOf(snapshot.metadata().configuration().get("delta.coordinatedCommits.commitCoordinator-preview").isDefined()));
         return new com.fasterxml.jackson.databind.ObjectMapper().writeValueAsString(said);
     }
 

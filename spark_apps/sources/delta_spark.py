@@ -21,13 +21,12 @@ from spark_apps.engine.java_part import compiled, new, with_sequences
 from spark_apps.engine.no_session import NO_SPARK
 from spark_apps.engine.pyspark_names import DataFrame, F, T, spark_errors
 from spark_apps.engine.spark_utils import OWN_SCAN, over_connect, setting
-from spark_apps.layout.partitions import canonical_string, partition_path, value_of
-from spark_apps.layout.types import parse_type
 from spark_apps.mergetree.external_files import THROUGH, metadata_paths
 from spark_apps.mergetree.schema import column, table_fields
 from spark_apps.mergetree.tree import ConnectorRows
 from spark_apps.sources.delta import AS_PARTITION, DeltaTable
-from spark_apps.sources.source_files import Listing, SourceFile, check_distinct
+from spark_apps.sources.logs.commits import Gap, LoggedFile
+from spark_apps.sources.source_files import Changes, Listing, SourceFile, check_distinct
 from spark_apps.storage.errors import StorageError, TableNotFound, UnsupportedSource, VersionNotFound
 from spark_apps.storage.names import check_source_column_name
 from spark_apps.storage.printing import printable
@@ -35,6 +34,7 @@ from spark_apps.storage.store import Store
 from spark_apps.timeline.allowed_sources import Folder
 from spark_apps.timeline.files import DataFile
 from spark_apps.timeline.model import UNKNOWN_ROWS, Field, TableDefinition
+from spark_apps.timeline.state import State
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -46,6 +46,11 @@ _FILE = "__index_file_of_row"
 _EXTENSION = "io.delta.sql.DeltaSparkSessionExtension"
 _PHYSICAL = "delta.columnMapping.physicalName"
 _WIDENED = ("typeWidening", "typeWidening-preview")
+_FOLLOWED = {
+    *_WIDENED, "columnMapping", "deletionVectors", "timestampNtz", "v2Checkpoint", "vacuumProtocolCheck", "variantType",
+    "variantType-preview", "variantShredding-preview",
+}  # fmt: skip
+"""Features with which all commits of a table are files in its log, and say of a file what they always did."""
 
 
 def has_delta(spark: SparkSession | None) -> bool:
@@ -107,9 +112,19 @@ class ConnectedDeltaTable(DeltaTable):
             key = folder.key(row["path"])
             if key is None:
                 raise self._outside(row["path"])
-            files.append(self._of_row(row, key, partition_by, stored, whole, columns))
+            files.append(self._logged(_of_row(row, key), partition_by, stored, whole, columns, CONNECTOR))
         check_distinct(self._location.uri, files)
-        return Listing(tuple(files), self._version, fields, partition_by, str(at.said["id"]))
+        followed = set(at.said["features"]) <= _FOLLOWED and not at.said["coordinated"]
+        said = {"reader": CONNECTOR, "whole": whole, "columns": columns}
+        mark = self._mark(at.number, said) if followed else None
+        return Listing(tuple(files), self._version, fields, partition_by, str(at.said["id"]), mark)
+
+    def changes(self, state: State) -> Changes | Gap:
+        return self._changes(state.table, CONNECTOR, self._of_commit)
+
+    def _of_commit(self, file: LoggedFile, table: TableDefinition, said: Mapping[str, Any]) -> SourceFile:
+        stored = {field.stored_name: field for field in table.fields}
+        return self._logged(file, table.partition_by, stored, said.get("whole"), said.get("columns"), CONNECTOR)
 
     def table_id(self) -> str:
         return str(self._at(None).said["id"])
@@ -205,39 +220,18 @@ class ConnectedDeltaTable(DeltaTable):
         other = next((name for name in at.said["partition_by"] if types[name] not in AS_PARTITION), None)
         return None if other is None else f"the partition column {other!r}"
 
-    def _of_row(
-        self,
-        row: Mapping[str, Any],
-        key: str,
-        partition_by: Sequence[str],
-        stored: Mapping[str, Field],
-        whole: str | None,
-        columns: str | None,
-    ) -> SourceFile:
-        # The protocol takes an empty string for a null.
-        texts = {stored[name].name: text or None for name, text in row["partition"].items() if name in stored}
-        types = {field.name: field.type for field in stored.values()}
-        values = [
-            None if (text := texts.get(name)) is None else value_of(text, parse_type(types[name]), name)
-            for name in partition_by
-        ]
-        written = json.loads(row["statistics"] or "{}").get("numRecords")
-        why = whole or ("deletion vector" if row["deleted"] else None)
-        return SourceFile(
-            path=self._uri(key),
-            bytes=int(row["bytes"]),
-            modified=int(row["modified"]) / 1000,
-            etag=columns,
-            rows=UNKNOWN_ROWS if written is None else int(written) - int(row["deleted_rows"]),
-            partition=partition_path(partition_by, values, [types[name] for name in partition_by]),
-            partition_values=tuple(
-                canonical_string(value, parse_type(types[name]))
-                for name, value in zip(partition_by, values, strict=True)
-            ),
-            state=row["deleted"],
-            through=CONNECTOR if why else None,
-            why=why,
-        )
+
+def _of_row(row: Mapping[str, Any], key: str) -> LoggedFile:
+    written = json.loads(row["statistics"] or "{}").get("numRecords")
+    return LoggedFile(
+        key,
+        int(row["bytes"]),
+        UNKNOWN_ROWS if written is None else int(written),
+        int(row["modified"]) / 1000,
+        row["partition"],
+        row["deleted"],
+        int(row["deleted_rows"]),
+    )
 
 
 def _mapped_columns(schema: T.StructType) -> str | None:

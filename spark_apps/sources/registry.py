@@ -15,7 +15,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from spark_apps.engine.no_session import NO_SPARK
 from spark_apps.engine.pyspark_names import SparkSession, StructType, T, spark_errors
@@ -41,8 +41,9 @@ from spark_apps.sources.iceberg import IcebergTable
 from spark_apps.sources.iceberg_named import NamedIcebergTable
 from spark_apps.sources.iceberg_tables import NamedTable, iceberg_of
 from spark_apps.sources.listing import Folder, ListedFile, check_unchanged, list_folder
+from spark_apps.sources.logs.commits import Gap
 from spark_apps.sources.other_formats import check_above, check_folder
-from spark_apps.sources.source_files import Listing, SourceFile, check_distinct
+from spark_apps.sources.source_files import Changes, Listing, SourceFile, check_distinct
 from spark_apps.storage.errors import (
     InvalidInput,
     InvalidName,
@@ -68,6 +69,7 @@ from spark_apps.timeline.files import DataFile
 from spark_apps.timeline.limits import MAX_NAME_PARTS
 from spark_apps.timeline.locations import Location, locate
 from spark_apps.timeline.model import Field, SourceDefinition, TableDefinition
+from spark_apps.timeline.state import State
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
@@ -443,6 +445,18 @@ class Source(ExternalFiles, Protocol):
         :raises VersionNotFound: if there is no such version.
         :raises UnsupportedSource: if it cannot be read.
         :raises StorageError: if the source cannot be listed.
+        """
+
+
+@runtime_checkable
+class LoggedSource(Source, Protocol):
+    """A source with a log of its own, which says what came since a version."""
+
+    def changes(self, state: State) -> Changes | Gap:
+        """Return what came and went since the version, with its mark, that a state of a log of indexes names.
+
+        :return: a gap where the source's log cannot tell: a listing does.
+        :raises TableNotFound: if the table is gone.
         """
 
 

@@ -84,6 +84,8 @@ class Listing:
     :param fields: its columns, and its partition columns, where the source knows them; else those of the registration
         stay.
     :param identity: the format's own id of the table, where it has one.
+    :param mark: what tells the source's own log, the next time, whether it goes on from this version; ``None`` where it
+        cannot be asked for what came since.
     """
 
     files: tuple[SourceFile, ...]
@@ -91,6 +93,24 @@ class Listing:
     fields: tuple[Field, ...] | None = None
     partition_by: tuple[str, ...] | None = None
     identity: str | None = None
+    mark: str | None = None
+
+
+@dataclass(frozen=True)
+class Changes:
+    """Changes of a source's files after a version, as its own log has them.
+
+    :param added: files that are new, or other than they were. :param removed: paths of those that are gone.
+    :param mark: as that of a :class:`Listing`. :param commits: how many were read.
+    :param fields: its columns; ``None`` if they are those of before.
+    """
+
+    added: tuple[SourceFile, ...]
+    removed: tuple[str, ...]
+    version: str
+    mark: str | None
+    commits: int
+    fields: tuple[Field, ...] | None = None
 
 
 def check_distinct(location: str, files: Iterable[SourceFile]) -> None:

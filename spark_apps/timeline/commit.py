@@ -12,8 +12,10 @@ import hashlib
 import logging
 import secrets
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
+
+from msgspec.structs import replace as changed
 
 from spark_apps.storage.arrow_keys import positions_of_keys
 from spark_apps.storage.errors import (
@@ -224,7 +226,7 @@ def commit_changes(timeline: Timeline, intent: Intent, guard: Guard | None = Non
     :raises CommitRefused: for each reason of that branch of the error tree; nothing was changed.
     :raises CommitStateUnknown: if the store did not answer whether the commit landed.
     """
-    checked = intent.base
+    checked, overtaken = intent.base, False
     while True:
         head = timeline.refresh()
         check_not_committed(head, intent.txn_id, timeline)
@@ -234,6 +236,7 @@ def commit_changes(timeline: Timeline, intent: Intent, guard: Guard | None = Non
             check_new_partitions(intent, commit)
         for commit in landed_since:
             check_conflict(intent, commit)
+        overtaken = overtaken or any(_puts_table(commit.actions) for commit in landed_since)
         checked = head.version
         if guard is not None:
             guard(head)
@@ -245,7 +248,7 @@ def commit_changes(timeline: Timeline, intent: Intent, guard: Guard | None = Non
                 end_window(timeline, expired, ended_by=intent.txn_id)
                 continue
         changes_hashing = _changes_hashing(head, intent.actions)
-        bare = _commit(timeline, intent, head)
+        bare = _commit(timeline, replace(intent, actions=with_sound_marks(intent.actions, overtaken)), head)
         timeline.check_not_vanished()
         candidate = hashing_config.with_files(timeline, head, bare) if changes_hashing else bare
         landed = timeline.create(candidate)
@@ -256,6 +259,34 @@ def commit_changes(timeline: Timeline, intent: Intent, guard: Guard | None = Non
                 hashing_config.archive(timeline.store, head, timeline.head)
             publishing.follow(timeline, candidate, head)
             return Receipt.of(candidate)
+
+
+def _puts_table(actions: Iterable[AnyAction]) -> bool:
+    return any(isinstance(action, PutTable) for action in actions)
+
+
+def with_sound_marks(actions: Sequence[AnyAction], overtaken: bool) -> tuple[AnyAction, ...]:
+    """Return actions whose source has a mark only where its files will be exactly those of the version it names.
+
+    Of two that recorded a source at once, each knows what it found itself: together they may list a file that is gone.
+
+    :param overtaken: whether another commit has recorded it since the one that these were made on.
+    """
+    marks = {
+        action.definition.source.mark
+        for action in actions
+        if isinstance(action, PutTable) and action.definition.source is not None
+    }
+    if not overtaken and len(marks) < 2:
+        return tuple(actions)
+    return tuple(_without_mark(action) for action in actions)
+
+
+def _without_mark(action: AnyAction) -> AnyAction:
+    if not isinstance(action, PutTable) or action.definition.source is None:
+        return action
+    source = changed(action.definition.source, mark=None)
+    return PutTable(changed(action.definition, source=source))
 
 
 def housekeeping(operation: Operation, action: AnyAction, *, base: int, txn_id: str | None = None) -> Intent:

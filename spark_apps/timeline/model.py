@@ -168,6 +168,8 @@ class SourceDefinition(Struct, frozen=True):
     snapshot id); ``None`` for plain files, whose list is their state. ``session``: the settings of Spark that decide on
     what its files mean, as they were when it was registered; ``None`` where they were not written down. ``identity``:
     the format's own id of the table, which another one at the location does not have; ``None`` where it is not known.
+    ``mark``: what tells whether the source's own log goes on from ``version``, so that a refresh asks it for what came
+    since; ``None`` where the files that are listed may not be all of that version, or the format has no such log.
     """
 
     format: Label
@@ -176,6 +178,7 @@ class SourceDefinition(Struct, frozen=True):
     version: Label | None = None
     session: dict[Label, Setting | None] | None = None
     identity: Label | None = None
+    mark: Label | None = None
 
 
 class TableDefinition(Printed, Struct, frozen=True):

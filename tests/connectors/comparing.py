@@ -8,7 +8,12 @@ from typing import Any
 import pytest
 
 import spark_apps
+from spark_apps import IndexedTable
+from spark_apps.actions.source_diff import difference
 from spark_apps.optimizer.rewriting import Rewriter
+from spark_apps.sources.registry import open_source
+from spark_apps.storage.store import Store
+from spark_apps.timeline.log import Timeline
 from tests.spark_apps.small_tables import in_order
 
 
@@ -43,6 +48,13 @@ def compared_joins(spark: Any, name: str, key: Callable[[int], int], *sources: s
         return compared(spark, query, *sources)
     finally:
         spark.conf.unset("spark.sql.autoBroadcastJoinThreshold")
+
+
+def unlike_its_list(spark: Any, log: str) -> list[Any]:
+    """Return how the files that a log of indexes has of its source differ from the source's list of all files."""
+    IndexedTable.load(spark, log)  # which names the log together with its source
+    state = Timeline.load(Store(log)).head
+    return difference(state, open_source(state.table, None, log, spark).listing())
 
 
 def watched(monkeypatch: pytest.MonkeyPatch) -> list[Any]:

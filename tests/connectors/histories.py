@@ -15,12 +15,13 @@ from typing import Any
 import spark_apps
 from spark_apps import IndexedTable
 from spark_apps.storage.errors import LakeIndexError
-from tests.connectors.comparing import compared
+from tests.connectors.comparing import compared, unlike_its_list
 from tests.connectors.iceberg_tables import make, registered
 from tests.connectors.statements import Statements
 from tests.differential.tally import Tally
 
 FILES, ROWS, RIDERS = 4, 200, 40
+LEARNED = ("source.commits", "source.compared")
 INDEXES = (
     ("by_key", "secondary", ["key"]),
     ("by_rider", "secondary", ["rider"]),
@@ -136,7 +137,9 @@ class History:
         self.said.append("refresh")
         for name in list(table.indexes):
             try:
-                table.refresh_index(name)
+                learned = table.refresh_index(name).metrics
+                self.tally.add("learned", next((one for one in learned if one in LEARNED), "nothing"))
+                assert unlike_its_list(self.spark, self.log) == [], "\n".join([*self.said, str(learned)])
                 assert table.verify(name).ok, "\n".join([*self.said, name])
             except LakeIndexError as error:
                 self.said.append(str(error))  # of a column that is gone, or of another type

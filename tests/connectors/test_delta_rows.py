@@ -9,7 +9,7 @@ import pytest
 import spark_apps
 from spark_apps import IndexedTable, sql
 from spark_apps.storage.errors import TableNotFound
-from tests.connectors.comparing import compared
+from tests.connectors.comparing import compared, unlike_its_list
 
 pytestmark = pytest.mark.usefixtures("delta")
 
@@ -108,3 +108,37 @@ def test_given_partitions_of_odd_names_with_deletes_then_each_row_is_of_its_file
     assert sorted(row.id for row in table.read("p = 'x%20y'").collect()) == [n for n in range(1, 60, 4) if n != 5]
     for row in range(20, 24):
         assert compared(spark, f"SELECT * FROM delta.`{path}` WHERE id = {row}", path) == [(4, 1)]
+
+
+def test_given_commits_of_each_kind_then_refreshes_follow_them_by_the_log_and_say_where_they_cannot(spark, tmp_path):
+    path = str(tmp_path / "t")
+    named = f"delta.`{path}`"
+    rows = spark.range(200).selectExpr("id", "id * 7919 % 200 AS key", "id % 9 AS n")
+    written = rows.repartitionByRange(4, "id").write.format("delta")
+    written.option("delta.enableDeletionVectors", "true").save(path)
+    table = IndexedTable.register(spark, path, "delta")
+    table.create_index("by_key", "secondary", ["key"])
+    table.create_index("cov", "covering", ["n"], included=["id"])
+    for statement, learned in (
+        (f"INSERT INTO {named} VALUES (1000, 1001, 3)", ("source.commits", 1)),
+        (f"DELETE FROM {named} WHERE id IN (3, 77)", ("source.commits", 1)),
+        (f"DELETE FROM {named} WHERE id IN (12, 1000); UPDATE {named} SET n = 3 WHERE id = 5", ("source.commits", 2)),
+        (f"OPTIMIZE {named}", ("source.commits", 1)),
+        (f"RESTORE TABLE {named} TO VERSION AS OF 2", ("source.compared", "changed columns")),
+        (f"ALTER TABLE {named} ADD COLUMN more INT; INSERT INTO {named} VALUES (2000, 2001, 3, 4)",
+         ("source.compared", "changed columns")),
+        (f"INSERT INTO {named} VALUES (2001, 1, 3, 5); DELETE FROM {named} WHERE id < 30", ("source.commits", 2)),
+        (f"DELETE FROM {named}", ("source.commits", 1)),
+    ):  # fmt: skip
+        for one in statement.split("; "):
+            spark.sql(one)
+        table = IndexedTable.load(spark, path)
+        answer = sorted(spark.sql(f"SELECT * FROM {named} WHERE n = 3").collect())
+        assert sorted(table.read("n = 3").collect()) == answer, statement
+        receipt = table.refresh_index("by_key")
+        assert str(learned[1]) in str(receipt.metrics[learned[0]]), (statement, receipt.metrics)
+        assert unlike_its_list(spark, table.uri) == [], statement
+        if "DELETE" in statement:
+            table.refresh_index("cov")
+            assert table.verify("by_key").ok and table.verify("cov").ok, statement
+            assert sorted(table.read("n = 3").collect()) == answer, statement

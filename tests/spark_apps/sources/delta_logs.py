@@ -19,9 +19,17 @@ _BITMAP_ARRAY = 1681511377
 class DeltaLog:
     """The log of a Delta table, written action by action."""
 
+    ID = "00000000-0000-0000-0000-000000000000"
+
     def __init__(
-        self, folder: Path, fields: Sequence[dict[str, Any]], features: Sequence[str], configuration: dict[str, str]
+        self,
+        folder: Path,
+        fields: Sequence[dict[str, Any]],
+        features: Sequence[str],
+        configuration: dict[str, str],
+        partition_by: Sequence[str] = (),
     ) -> None:
+        self._partition_by = list(partition_by)
         self._folder = folder
         self._version = 0
         (folder / "_delta_log").mkdir(parents=True)
@@ -56,9 +64,9 @@ class DeltaLog:
                         "writerFeatures": list(self._features)}  # fmt: skip
             first = [
                 {"protocol": protocol},
-                {"metaData": {"id": "0" * 8 + "-0000-0000-0000-" + "0" * 12, "format": {"provider": "parquet",
-                 "options": {}}, "schemaString": schema, "partitionColumns": [], "configuration": self._configuration,
-                 "createdTime": 1}},
+                {"metaData": {"id": self.ID, "format": {"provider": "parquet",
+                 "options": {}}, "schemaString": schema, "partitionColumns": self._partition_by,
+                 "configuration": self._configuration, "createdTime": 1}},
             ]  # fmt: skip
         path = self._folder / "_delta_log" / f"{self._version:020d}.json"
         path.write_text("".join(f"{json.dumps(action)}\n" for action in [*first, *actions]))

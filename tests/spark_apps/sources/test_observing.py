@@ -9,13 +9,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
-from spark_apps.actions.source_diff import Observation, _writes, difference, folded_in
+from spark_apps.actions.source_diff import Observation, _writes, by_commits, difference, folded_in
 from spark_apps.mergetree.tree import Snapshot
-from spark_apps.sources.source_files import Listing, SourceFile
-from spark_apps.timeline.commit import Intent, conflict
+from spark_apps.sources.source_files import Changes, Listing, SourceFile
+from spark_apps.timeline.commit import Intent, conflict, with_sound_marks
 from spark_apps.timeline.model import (
     DATA_TREE,
     FORMAT_VERSION,
@@ -49,13 +49,21 @@ STEPS = st.lists(
 )
 
 
-def listing(contents: tuple[int, ...]) -> Listing:
+def since(history: list[tuple[int, ...]], version: int) -> Changes:
+    """What a log of the source says of the listings after one of them."""
+    before, now = ({file.path: file for file in listing(history[at]).files} for at in (version, -1))
+    newest = str(len(history) - 1)
+    added = tuple(file for path, file in now.items() if before.get(path) != file)
+    return Changes(added, tuple(path for path in before if path not in now), newest, newest, len(history) - 1 - version)
+
+
+def listing(contents: tuple[int, ...], version: str | None = None) -> Listing:
     files = [
         SourceFile(f"file:///s/{n}", 10 * n + kind, float(kind), partition=f"p={n % 2}", partition_values=(str(n % 2),))
         for n, kind in enumerate(contents)
         if kind
     ]
-    return Listing(tuple(files))
+    return Listing(tuple(files), version, mark=version)
 
 
 @dataclass
@@ -77,6 +85,7 @@ class Lake:
         if any(conflict(intent, other) for other in self.commits[base + 1 :]):
             return False
         number = len(self.commits)
+        overtaken = any(isinstance(one, PutTable) for other in self.commits[base + 1 :] for one in other.actions)
         self.commits.append(
             Commit(
                 FORMAT_VERSION,
@@ -90,7 +99,7 @@ class Lake:
                 tuple(writes),
                 None,
                 tuple(maintained),
-                tuple(actions),
+                with_sound_marks(actions, overtaken),
             )
         )
         return True
@@ -99,12 +108,17 @@ class Lake:
 class Refresh:
     """A refresh as the template does it: look, work on the state with the difference folded in, commit both."""
 
-    def __init__(self, lake: Lake, name: str, mode: str, seen: Listing) -> None:
+    def __init__(self, lake: Lake, name: str, mode: str, history: list[tuple[int, ...]], marked: bool) -> None:
         self.name, self.mode = name, mode
         base = lake.state()
         self.base = base.version
         only = {"p=0"} if mode == "in p=0" else None
-        changes = difference(base, seen, only)
+        source = base.table.source
+        assert source is not None
+        if only is None and source.mark is not None:
+            changes = by_commits(base, since(history, int(source.mark)))
+        else:
+            changes = difference(base, listing(history[-1], str(len(history) - 1) if marked else None), only)
         folded = folded_in(base, changes)
         self.observation = Observation(Snapshot(None, None, folded), tuple(changes), _writes(base, changes))  # type: ignore[arg-type]
         tree = INDEXES[name].tree
@@ -130,12 +144,20 @@ class Refresh:
             lake.recorded[self.name] = (lake.recorded[self.name] | self.adds) - self.drops
 
 
-@given(LISTINGS, STEPS)
+# A file comes and goes while two refreshes look: each finds what is there, and both together a file that is gone.
+AT_ONCE: list[tuple[object, ...]] = [
+    ("source", (1, 1, 0, 0, 0)), ("begin", "one", "quick"), ("source", (1, 0, 1, 0, 0)), ("begin", "two", "quick"),
+    ("commit", 0), ("commit", 0),
+]  # fmt: skip
+
+
+@given(LISTINGS, STEPS, st.booleans())
+@example((1, 0, 0, 0, 0), AT_ONCE, True)
 def test_an_index_never_counts_as_covering_a_file_that_it_was_not_told_of(
-    first: tuple[int, ...], steps: list[tuple[object, ...]]
+    first: tuple[int, ...], steps: list[tuple[object, ...]], marked: bool
 ) -> None:
-    lake, now, open_ones, seen = Lake(), first, list[Refresh](), {first}
-    begun = [PutTable(TABLE), *difference(empty_state(), listing(first))]
+    lake, now, open_ones, seen, history = Lake(), first, list[Refresh](), {first}, [first]
+    begun = [PutTable(TABLE), *difference(empty_state(), listing(first, "0" if marked else None))]
     lake.add(-1, begun, [Write(definition_scope("*"), "replace")], [])
     for name, index in INDEXES.items():
         files = lake.state().files(DATA_TREE)
@@ -145,8 +167,9 @@ def test_an_index_never_counts_as_covering_a_file_that_it_was_not_told_of(
         if step[0] == "source":
             now = step[1]  # type: ignore[assignment]
             seen.add(now)
+            history.append(now)
         elif step[0] == "begin":
-            open_ones.append(Refresh(lake, str(step[1]), str(step[2]), listing(now)))
+            open_ones.append(Refresh(lake, str(step[1]), str(step[2]), [*history], marked))
         elif open_ones:
             open_ones.pop(int(step[1]) % len(open_ones)).commit(lake)  # type: ignore[call-overload]
         state = lake.state()
@@ -163,8 +186,8 @@ def test_an_index_never_counts_as_covering_a_file_that_it_was_not_told_of(
                 assert covered <= lake.recorded[name]
     # Left alone, one refresh covers all, and the next finds nothing to do.
     for name in INDEXES:
-        Refresh(lake, name, "refresh", listing(now)).commit(lake)
-        again = Refresh(lake, name, "refresh", listing(now))
+        Refresh(lake, name, "refresh", [*history], marked).commit(lake)
+        again = Refresh(lake, name, "refresh", [*history], marked)
         assert not again.own and not again.observation.actions
         assert not again.observation.snapshot.state.indexes[name].lag
     assert {file.group for file in lake.state().files(DATA_TREE)} == {str(f.lineage) for f in listing(now).files}

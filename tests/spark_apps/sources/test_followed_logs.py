@@ -1,0 +1,232 @@
+"""Sources that are followed by their own logs: what that finds is what their lists of all files show. Without Spark."""
+
+from __future__ import annotations
+
+import json
+import random
+import shutil
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from msgspec.structs import replace
+
+from spark_apps.actions.source_diff import by_commits, difference, first_actions, folded_in
+from spark_apps.sources.delta import DeltaTable
+from spark_apps.sources.logs.commits import Gap
+from spark_apps.sources.logs.delta import DeltaLog as CommitsOfDelta
+from spark_apps.sources.source_files import Changes
+from spark_apps.storage.errors import LakeIndexError
+from spark_apps.storage.store import Store
+from spark_apps.timeline.model import DATA_TREE, FORMAT_VERSION, Commit, PutTable, SourceDefinition, TableDefinition
+from spark_apps.timeline.state import State
+from tests.spark_apps.sources.delta_logs import DeltaLog, column
+
+FIELDS = [column("id", "long"), column("p", "string"), column("d", "date")]
+
+
+class Lake:
+    """A Delta table whose log is written by hand, and what a log of indexes has of it; no data file is there."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.log = DeltaLog(folder, FIELDS, ["deletionVectors"], {}, partition_by=["p", "d"])
+
+    @staticmethod
+    def add(
+        name: str, size: int = 10, p: str | None = "a", d: str = "2024-01-01", rows: int | None = 3
+    ) -> dict[str, Any]:
+        stats = {} if rows is None else {"stats": json.dumps({"numRecords": rows})}
+        return {"add": {"path": name, "partitionValues": {"p": p, "d": d}, "size": size, **stats,
+                        "modificationTime": 1_700_000_000_123, "dataChange": True}}  # fmt: skip
+
+    @staticmethod
+    def remove(name: str) -> dict[str, Any]:
+        return {"remove": {"path": name, "deletionTimestamp": 1, "dataChange": True}}
+
+    def source(self) -> DeltaTable:
+        return DeltaTable(str(self.folder))
+
+    def registered(self) -> State:
+        """The state of a log of indexes that has the table as it is now."""
+        found = self.source().listing()
+        source = SourceDefinition(
+            "delta", str(self.folder), version=found.version, identity=found.identity, mark=found.mark
+        )
+        assert found.fields is not None and found.partition_by is not None
+        table = TableDefinition("t", found.fields, (), found.partition_by, bucketed=False, source=source)
+        state = State()
+        actions = (PutTable(table), *first_actions(table, found, None))
+        state.apply(Commit(FORMAT_VERSION, 0, "0", "x", "t", 1, -1, actions=actions))
+        return state
+
+
+def described(state: State) -> list[tuple[Any, ...]]:
+    files = sorted(state.files(DATA_TREE), key=lambda file: file.path)
+    return [(one.path, one.partition, one.group, one.rows, one.bytes, one.extra) for one in files]
+
+
+def followed(lake: Lake, state: State) -> State:
+    """The state as the table's commits show it, held against its list."""
+    found = lake.source().changes(state)
+    assert isinstance(found, Changes), found
+    shown = folded_in(state, by_commits(state, found))
+    listed = folded_in(state, difference(state, lake.source().listing()))
+    assert described(shown) == described(listed)
+    assert shown.partitions.keys() == listed.partitions.keys()
+    return shown
+
+
+def test_given_commits_of_all_kinds_then_following_them_finds_what_the_list_shows(tmp_path: Path) -> None:
+    draw, lake = random.Random(7), Lake(tmp_path / "a b%")
+    there: dict[str, dict[str, Any]] = {}
+
+    def added(n: int) -> dict[str, Any]:
+        p = draw.choice(["a", "x y%", "é/=[1]", None, ""])
+        action = lake.add(f"p=%20%25{n}/f{n}.parquet", n + 1, p, f"2024-01-{n % 3 + 1:02d}", draw.choice([3, None]))
+        there[action["add"]["path"]] = action
+        return action
+
+    lake.log.commit(*(added(n) for n in range(8)))
+    state, went = lake.registered(), list[dict[str, Any]]()
+    for n in range(8, 34):
+        actions = [lake.remove(name) for name in draw.sample(sorted(there), min(len(there), draw.randint(0, 3)))]
+        back = went.pop() if went and draw.random() < 0.3 else None  # as by RESTORE
+        went += [there.pop(action["remove"]["path"]) for action in actions]
+        actions += [added(100 * n + m) for m in range(draw.randint(0, 2))]
+        if back is not None:
+            there[back["add"]["path"]] = back
+            actions.append(back)
+        lake.log.commit(*actions, {"commitInfo": {"timestamp": n * 1000, "operation": "WRITE"}})
+        if draw.random() < 0.7:
+            state = followed(lake, state)
+    found = CommitsOfDelta(Store(str(lake.folder))).since(24, None)
+    assert not isinstance(found, Gap)
+    assert [(one.version, one.time, one.operation) for one in found.commits][:1] == [("25", 32.0, "WRITE")]
+
+
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, str, int]]:
+    """Each call to a store: what for, of which key, and the bytes or entries that it answered with."""
+    calls: list[tuple[str, str, int]] = []
+    call: Callable[..., Any] = Store._call
+
+    def counted(self: Store, verb: str, key: str, what: Any) -> Any:
+        answer = call(self, verb, key, what)
+        calls.append((verb, key, len(answer) if isinstance(answer, bytes | list) else 1))
+        return answer
+
+    monkeypatch.setattr(Store, "_call", counted)
+    return calls
+
+
+def test_given_one_file_more_then_learning_of_it_costs_the_same_whatever_the_table_holds(
+    tmp_path: Path, asked: list[tuple[str, str, int]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    costs, quiet = [], []
+    for files in (100, 10_000):
+        lake = Lake(tmp_path / f"{files}")
+        lake.log.commit(*(lake.add(f"{n}.parquet") for n in range(files)))
+        state = lake.registered()
+        with monkeypatch.context() as without:
+            without.setitem(sys.modules, "deltalake", None)
+            asked.clear()
+            assert lake.source().changes(state).added == ()  # type: ignore[union-attr]
+            quiet.append([*asked])
+            lake.log.commit(lake.add("one.parquet"))
+            asked.clear()
+            found = lake.source().changes(state)
+            costs.append([*asked])
+        assert isinstance(found, Changes) and [one.path.rpartition("/")[2] for one in found.added] == ["one.parquet"]
+    assert costs[0] == costs[1] and [call[0] for call in costs[0]] == ["list", "get"]
+    assert quiet[0] == quiet[1] and [call[0] for call in quiet[0]] == ["list"], "one request where nothing has changed"
+
+
+def cleaned(lake: Lake) -> None:
+    from deltalake import DeltaTable as Theirs
+
+    Theirs(str(lake.folder)).create_checkpoint()
+    (lake.folder / "_delta_log" / f"{0:020d}.json").unlink()
+
+
+def made_anew(lake: Lake) -> None:
+    shutil.rmtree(lake.folder)
+    again = Lake(lake.folder)
+    again.log.commit(again.add("other.parquet"))
+    again.log.commit(again.add("another.parquet"))
+
+
+def other_columns(lake: Lake) -> None:
+    lake.log.commit({"metaData": {"id": DeltaLog.ID, "format": {"provider": "parquet", "options": {}},
+                     "schemaString": json.dumps({"type": "struct", "fields": [*FIELDS, column("more", "long")]}),
+                     "partitionColumns": ["p", "d"], "configuration": {}, "createdTime": 1}})  # fmt: skip
+
+
+def one_is_missing(lake: Lake) -> None:
+    lake.log.commit(lake.add("b.parquet"))
+    lake.log.commit(lake.add("c.parquet"))
+    (lake.folder / "_delta_log" / f"{1:020d}.json").unlink()
+
+
+def damaged(line: str) -> Callable[[Lake], None]:
+    def commit(lake: Lake) -> None:
+        (lake.folder / "_delta_log" / f"{1:020d}.json").write_text(f"{json.dumps(lake.add('b.parquet'))}\n{line}\n")
+
+    return commit
+
+
+ELSEWHERE = json.dumps(Lake.add("../../etc/passwd"))
+_PLACE = {"storageType": "p", "pathOrInlineDv": "file:///etc/passwd", "sizeInBytes": 9, "cardinality": 1}
+VECTOR = json.dumps({"add": {**Lake.add("c.parquet")["add"], "deletionVector": _PLACE}})
+
+
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [
+        pytest.param(cleaned, "no commit 0 any more", id="cleaned"),
+        pytest.param(made_anew, "another one", id="made anew"),
+        pytest.param(other_columns, "changed columns or properties", id="columns"),
+        pytest.param(one_is_missing, "no commit 1", id="missing"),
+        pytest.param(damaged('{"add": {"path": 7}}'), "cannot be read", id="damaged"),
+        pytest.param(damaged("{" * 100_000), "cannot be read", id="deep"),
+        pytest.param(damaged(ELSEWHERE), "outside of the table", id="elsewhere"),
+        pytest.param(damaged(VECTOR), "outside of the table", id="vector elsewhere"),
+        pytest.param(lambda lake: shutil.rmtree(lake.folder), "no commit 0 any more", id="gone"),
+    ],
+)
+def test_given_commits_that_cannot_be_followed_then_that_is_said_and_the_list_decides(
+    tmp_path: Path, change: Callable[[Lake], None], why: str
+) -> None:
+    lake = Lake(tmp_path / "t")
+    lake.log.commit(lake.add("a.parquet"))
+    state = lake.registered()
+    change(lake)
+    found = lake.source().changes(state)
+    assert isinstance(found, Gap) and why in found.why
+    if change in (cleaned, other_columns):
+        assert len(lake.source().listing().files) == 1
+    elif change is made_anew:
+        assert len(lake.source().listing().files) == 2
+    else:
+        with pytest.raises(LakeIndexError):
+            lake.source().listing()
+
+
+def test_given_deletes_or_another_reader_then_deltalake_lists_the_table(tmp_path: Path) -> None:
+    lake = Lake(tmp_path / "t")
+    lake.log.commit(lake.add("a.parquet"))
+    state = lake.registered()
+    source = state.table.source
+    assert source is not None and source.mark is not None
+    other = state.copy()
+    mark = source.mark.replace("deltalake", "delta-spark")
+    other.definition = replace(state.table, source=replace(source, mark=mark))
+    found = lake.source().changes(other)
+    assert isinstance(found, Gap) and "another reader" in found.why
+    lake.log.file("b.parquet", pa.table({"id": [1, 2, 3]}))
+    lake.log.commit(lake.log.add("b.parquet", deleted=[1]))
+    found = lake.source().changes(state)
+    assert isinstance(found, Gap) and "only a list" in found.why
