@@ -16,6 +16,9 @@ import org.apache.spark.sql.catalyst.expressions.DynamicPruning;
 import org.apache.spark.sql.catalyst.expressions.Expression;
 import org.apache.spark.sql.catalyst.expressions.PlanExpression;
 import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
+import org.apache.spark.sql.execution.datasources.FileIndex;
+import org.apache.spark.sql.execution.datasources.HadoopFsRelation;
+import org.apache.spark.sql.execution.datasources.LogicalRelation;
 
 /** A file of a connector's scan. */
 public class ScanFile {
@@ -93,6 +96,38 @@ public interface NamingConnector {
 public interface FilteredConnector extends TableConnector {
     /** The scan's own files, without those of partitions that filters rule out. filters: expressions, each true of every row that counts. */
     List files(LogicalPlan leaf, List filters);
+}
+
+/** Scans of Spark's own relation over files. */
+public class Relations {
+    /** The same scan of other files: in its place of a plan, with its own columns, filters and tags. */
+    public static LogicalPlan reading(LogicalPlan leaf, FileIndex files) {
+        HadoopFsRelation of = (HadoopFsRelation) ((LogicalRelation) leaf).relation();
+        LogicalPlan changed = with((LogicalRelation) leaf, new HadoopFsRelation(files, of.partitionSchema(), of.dataSchema(), of.bucketSpec(), of.fileFormat(), of.options(), of.sparkSession()));
+        changed.copyTagsFrom(leaf);
+        return changed;
+    }
+
+    static LogicalPlan with(LogicalRelation leaf, HadoopFsRelation relation) {
+        Object[] parts = parts(leaf);
+        parts[0] = relation;
+        return of(parts);
+    }
+
+    /** What a leaf is made of, in its constructor's order, which has more parts with each version of Spark. */
+    static Object[] parts(LogicalRelation leaf) {
+        Object[] parts = new Object[leaf.productArity()];
+        for (int n = 0; n < parts.length; n++) parts[n] = leaf.productElement(n);
+        return parts;
+    }
+
+    static LogicalPlan of(Object[] parts) {
+        try {
+            return (LogicalPlan) LogicalRelation.class.getConstructors()[0].newInstance(parts);
+        } catch (ReflectiveOperationException error) {
+            throw new IllegalStateException(error);
+        }
+    }
 }
 
 /** The connectors that a session has. One of another version than is known is asked no more. */

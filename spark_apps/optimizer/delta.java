@@ -9,6 +9,7 @@ import java.util.List;
 import java.util.Map;
 
 import lakeindex.NamingConnector;
+import lakeindex.Relations;
 import lakeindex.ScanFile;
 import lakeindex.TableConnector;
 
@@ -151,18 +152,6 @@ public class DeltaConnector implements TableConnector, NamingConnector {
         List added = new ArrayList();
         for (int n = 0; n < files.size(); n++) added.add(((ScanFile) files.get(n)).file);
         @SEQ@ kept = (@SEQ@) ((scala.collection.Seq) scala.collection.JavaConverters.asScalaBuffer(added)).toSeq();
-        FileIndex chosen = new KeptFileIndex(scan.spark(), action, kept, scan.deltaLog(), scan.path(), snapshot, added);
-        LogicalRelation relation = (LogicalRelation) leaf;
-        HadoopFsRelation of = (HadoopFsRelation) relation.relation();
-        Object[] parts = new Object[relation.productArity()];
-        for (int n = 0; n < parts.length; n++) parts[n] = relation.productElement(n);
-        parts[0] = new HadoopFsRelation(chosen, of.partitionSchema(), of.dataSchema(), of.bucketSpec(), of.fileFormat(), of.options(), of.sparkSession());
-        try {
-            LogicalPlan changed = (LogicalPlan) LogicalRelation.class.getConstructors()[0].newInstance(parts);
-            changed.copyTagsFrom(leaf);
-            return changed;
-        } catch (ReflectiveOperationException error) {
-            throw new IllegalStateException(error);
-        }
+        return Relations.reading(leaf, new KeptFileIndex(scan.spark(), action, kept, scan.deltaLog(), scan.path(), snapshot, added));
     }
 }

@@ -9,6 +9,7 @@ import java.util.List;
 import java.util.Map;
 
 import lakeindex.FilteredConnector;
+import lakeindex.Relations;
 import lakeindex.ScanFile;
 
 import org.apache.hudi.HoodieFileIndex;
@@ -96,20 +97,8 @@ public class HudiConnector implements FilteredConnector {
             without.remove(kept.slice.key());
             bytes += kept.slice.bytes;
         }
-        LogicalRelation relation = (LogicalRelation) leaf;
-        HadoopFsRelation of = (HadoopFsRelation) relation.relation();
         HoodieFileIndex index = index(leaf);
-        Object[] parts = new Object[relation.productArity()];
-        for (int n = 0; n < parts.length; n++) parts[n] = relation.productElement(n);
-        KeptSlices kept = new KeptSlices(index, ReaderSettings.of(index), without, true, bytes);
-        parts[0] = new HadoopFsRelation(kept, of.partitionSchema(), of.dataSchema(), of.bucketSpec(), of.fileFormat(), of.options(), of.sparkSession());
-        try {
-            LogicalPlan changed = (LogicalPlan) LogicalRelation.class.getConstructors()[0].newInstance(parts);
-            changed.copyTagsFrom(leaf);
-            return changed;
-        } catch (ReflectiveOperationException error) {
-            throw new IllegalStateException(error);
-        }
+        return Relations.reading(leaf, new KeptSlices(index, ReaderSettings.of(index), without, true, bytes));
     }
 }
 

@@ -134,10 +134,10 @@ class Described {
         if (said.isEmpty() || !said.get().toString().startsWith("{")) return leaf;
         try {
             Map facts = (Map) new com.fasterxml.jackson.databind.ObjectMapper().readValue(said.get().toString(), Map.class);
-            Object[] parts = parts(leaf);
+            Object[] parts = Relations.parts(leaf);
             parts[0] = bucketed(files, facts);
             parts[2] = scala.Option.apply(table(files, facts));
-            return (LogicalPlan) LogicalRelation.class.getConstructors()[0].newInstance(parts);
+            return Relations.of(parts);
         } catch (Exception error) {
             throw new IllegalStateException(error);
         }
@@ -180,12 +180,6 @@ class Described {
         }
         return arguments;
     }
-
-    static Object[] parts(scala.Product product) {
-        Object[] parts = new Object[product.productArity()];
-        for (int n = 0; n < parts.length; n++) parts[n] = product.productElement(n);
-        return parts;
-    }
 }
 
 /** A scan of ours as DataFrame.inputFiles tells of it: it names the files of the table, whatever is read in their place. */
@@ -208,9 +202,8 @@ class StandIn extends HadoopFsRelation {
     static LogicalPlan in(LogicalPlan plan, TableFiles files) throws Exception {
         if (plan instanceof LogicalRelation) {
             if (!(((LogicalRelation) plan).relation() instanceof HadoopFsRelation)) return plan;
-            Object[] parts = Described.parts((LogicalRelation) plan);
-            parts[0] = new StandIn((HadoopFsRelation) parts[0], files);
-            return (LogicalPlan) LogicalRelation.class.getConstructors()[0].newInstance(parts);
+            LogicalRelation leaf = (LogicalRelation) plan;
+            return Relations.with(leaf, new StandIn((HadoopFsRelation) leaf.relation(), files));
         }
         List children = Scala.toList(plan.children());
         List changed = new ArrayList();
@@ -1102,9 +1095,7 @@ public class ScanRequest {
     /** Leave a scan the files at some places of its list: in the same place of the plan, with its own columns and filters. */
     public void keepListed(int number, String places, String facts) throws Exception {
         ScanPart scan = (ScanPart) scans.get(number);
-        Object[] parts = Described.parts((LogicalRelation) scan.leaf);
-        parts[0] = relation(number, places, facts);
-        LogicalPlan leaf = Described.in((LogicalPlan) LogicalRelation.class.getConstructors()[0].newInstance(parts), marker);
+        LogicalPlan leaf = Described.in(Relations.with((LogicalRelation) scan.leaf, relation(number, places, facts)), marker);
         scan.putLeaf(StandIn.in(leaf, new TableFiles(scan.leaf, files, session)));
     }
 

@@ -623,9 +623,7 @@ class KeySide {
     private static LogicalPlan marked(LogicalRelation leaf, String marker) throws Exception {
         HadoopFsRelation files = (HadoopFsRelation) leaf.relation();
         scala.collection.immutable.Map options = (scala.collection.immutable.Map) files.options().updated(marker, "true");
-        Object[] parts = Described.parts(leaf);
-        parts[0] = new HadoopFsRelation(files.location(), files.partitionSchema(), files.dataSchema(), files.bucketSpec(), files.fileFormat(), options, files.sparkSession());
-        return (LogicalPlan) LogicalRelation.class.getConstructors()[0].newInstance(parts);
+        return Relations.with(leaf, new HadoopFsRelation(files.location(), files.partitionSchema(), files.dataSchema(), files.bucketSpec(), files.fileFormat(), options, files.sparkSession()));
     }
 }
 

@@ -159,7 +159,7 @@ def _counted(file: AddFile, options: Mapping[str, Any] | None) -> AddFile:
     try:
         rows, _ = count_rows(Store(head.removeprefix("file://"), options), name, file.bytes, "base")
     except StorageError as error:
-        logger.warning("The rows of %s are not known: %s", file.path, error)
+        logger.warning("The rows of %s are not known: %s", file.path, error.__cause__ or error)
         return file
     return replace(file, rows=rows)
 
