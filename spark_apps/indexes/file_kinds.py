@@ -31,7 +31,7 @@ from spark_apps.indexes.handler import (
 from spark_apps.indexes.lineage import Coverage, carrier, carriers, indexable, stage_id
 from spark_apps.indexes.ranges import NOTHING
 from spark_apps.mergetree.tree import Snapshot
-from spark_apps.timeline.files import DataFile, is_merged, lowest_plain_file
+from spark_apps.timeline.files import DataFile, GroupKey, is_merged, lowest_plain_file
 from spark_apps.timeline.model import (
     DATA_TREE,
     AddFile,
@@ -335,6 +335,19 @@ class FileKind(IndexHandler):
             {lineage: some.numbers for lineage, some in blocks.items()} or None,
             {lineage: some.of for lineage, some in blocks.items()} or None,
         )  # fmt: skip
+
+
+def groups_with(context: IndexContext, known: AbstractSet[int], found: AbstractSet[int]) -> frozenset[GroupKey]:
+    """Return the file groups that have a file of some, or one of which nothing is known.
+
+    :param context: of the call. :param known: lineages of data files of which the index tells.
+    :param found: of these, the ones wanted.
+    """
+    return frozenset(
+        group
+        for group, members in context.snapshot.groups().items()
+        if any(not file.lineage or file.lineage not in known or file.lineage in found for file in members)
+    )
 
 
 def own_files(context: IndexContext) -> list[DataFile]:

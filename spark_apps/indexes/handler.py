@@ -17,6 +17,7 @@ import time
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import asdict, dataclass, field
 from dataclasses import replace as changed
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol
@@ -38,7 +39,7 @@ from spark_apps.timeline.model import AnyAction, IndexDefinition, Scope, TableDe
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
-    from pyspark.sql.types import StructType
+    from pyspark.sql.types import DataType, StructType
 
     from spark_apps.indexes.comparison import ArrowReader, Comparison
     from spark_apps.indexes.included_columns import IncludedColumns
@@ -358,6 +359,27 @@ class Buckets:
 
 
 @dataclass(frozen=True)
+class KeySearch:
+    """A search for keys by a job of Spark, which has them: they are too many for the driver.
+
+    :param columns: of the table, those in which the index compares keys; a key may have values of others too.
+    :param types: of the values of these columns in the index.
+    :param places: takes a frame of keys, with these columns, and how many there are at most; returns a frame of few
+        rows that say where they are. These come to the driver, and no key does.
+    :param groups: takes those rows, and returns the file groups, within what the index covers, that can hold a row with
+        one of the keys.
+    :param files: of the index, which the job reads, and their bytes.
+    """
+
+    columns: tuple[str, ...]
+    types: tuple[DataType, ...]
+    places: Callable[[DataFrame, int], DataFrame]
+    groups: Callable[[Sequence[Sequence[Any]]], AbstractSet[GroupKey]]
+    files: int
+    bytes: int
+
+
+@dataclass(frozen=True)
 class EntryFiles:
     """The files of an index that hold rows, for readers without Spark.
 
@@ -630,6 +652,14 @@ class IndexHandler(ABC):
 
         :raises StorageError: if a file of the index is missing or damaged; the caller scans the rows then.
         """
+
+    def key_search(self, context: IndexContext, columns: Collection[str]) -> KeySearch | None:
+        """Return how a job of Spark finds many keys in the index, ``None`` for a kind without such a search.
+
+        :param columns: of the table, of which each key has a value; an index over others of them too is of no use.
+        :raises StorageError: if a file of the index is missing or damaged.
+        """
+        return None
 
     def extremes(self, context: IndexContext, column: str) -> Mapping[int, Extremes]:
         """Return lineage of a data file -> the lowest and highest value of a column of the table in it.

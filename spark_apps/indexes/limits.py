@@ -169,6 +169,22 @@ MAX_ROW_GROUPS_ASKED = 20_000
 RECORD_FILE_THREADS = 16
 """Threads that open files of records: requests take the time."""
 
+KEYS_PER_TASK = 20_000
+"""Keys for each task that asks records for many keys: starting one takes as long as sorting this number."""
+
+MAX_LISTED_OF_FILES = 1_000_000
+"""Listed values of one column, of all files, that such tasks are handed; files beyond may hold any value."""
+
+MIN_RULED_OUT = 0.1
+"""The chance of a file without a key to be ruled out by its Bloom filter, from which on that is asked: of more keys
+between the ends of the file one is nearly always taken for a value."""
+
+MAX_FILTER_BYTES_ASKED = 64 << 20
+"""Bytes of filters that such a task reads; files beyond may hold a key."""
+
+PAGES_BETWEEN = 16
+"""Pages of filters, most of 4 kB, that are read along between two that are asked for: a request takes longer."""
+
 MAX_OPENED_FILES = 64
 """Files of records whose headers a process keeps in memory."""
 

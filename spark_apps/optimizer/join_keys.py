@@ -171,13 +171,12 @@ class JoinKeys:
             raise NotFound("EXPLAIN runs nothing")
         worth = 0.0 if self._at_any_size else MANY_KEYS_WORTH
         keys = ManyKeys(self.request, side, plan, planned, seconds, worth)
-        keys.check_worth()
+        indexes = keys.indexes()
         sample = self._sample(side) if many.sample is None else many.sample
-        asked = [filter_of_keys(side, half) for half in halves_of(sample)]
-        saved = keys.check_sample([one if plan.where is None else plan.where & one for one in asked])
+        index, saved = keys.best_of(indexes, [filter_of_keys(side, half) for half in halves_of(sample)])
         limit = setting(self.spark, MAX_SECONDS, None)  # what was not set by the user is for keys on the driver
         most = (_ANY_SECONDS if self._at_any_size else saved / 2) if limit is None else float(limit)
-        return keys.narrowed(most)
+        return keys.narrowed(index, most)
 
     def _sample(self, side: KeySide) -> frozenset[Key]:
         """Return some keys of a side, any of them.

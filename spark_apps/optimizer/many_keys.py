@@ -1,24 +1,25 @@
 """Finds where a table has rows with keys of a join's other side, where these are too many for the driver to have.
 
 A sample of the keys comes first: if it is found in nearly all files, or if what it leaves out is read sooner than the
-rest of the keys is looked up, no more is asked. Else a job of Spark joins the keys with the entries of an index, and
-nothing but the names of file groups comes to the driver. What an index of entries does not cover is read, as ever.
+rest of the keys is looked up, no more is asked. Else a job of Spark looks the keys up in an index, as its kind says
+(:class:`~spark_apps.indexes.handler.KeySearch`), and nothing but the names of files comes to the driver. What an index
+does not cover is read, as ever.
 """
 
 from __future__ import annotations
 
 import json
+import logging
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Protocol
 
-from spark_apps.engine.pyspark_names import DataFrame, F
+from spark_apps.engine.pyspark_names import DataFrame, F, spark_errors
 from spark_apps.engine.spark_utils import frame_of_plan
-from spark_apps.indexes.keyed.entries import EntryHandler, group_columns
-from spark_apps.indexes.keyed.lookup import GroupLocator, group_pairs
+from spark_apps.engine.spark_versions import message_of
+from spark_apps.indexes.handler import CannotPrune, IndexContext, IndexHandler, KeySearch
 from spark_apps.indexes.registry import available
-from spark_apps.mergetree.read import scan_keys
 from spark_apps.mergetree.schema import column
 from spark_apps.optimizer.limits import (
     FEW_SAMPLED,
@@ -28,15 +29,25 @@ from spark_apps.optimizer.limits import (
     MIN_SPARED_SHARE,
     SAMPLED_KEYS,
 )
-from spark_apps.query.planning import BUCKETS, IndexUse, ReadPlan, read_seconds
+from spark_apps.query.planning import (
+    BUCKETS,
+    UNREADABLE_INDEX,
+    IndexUse,
+    ParsedPredicateProbe,
+    ReadPlan,
+    read_seconds,
+    unfit_indexes,
+)
+from spark_apps.storage.errors import StorageError
 
 if TYPE_CHECKING:
     from collections.abc import Collection
 
-    from spark_apps.mergetree.tree import Tree
     from spark_apps.query.predicates import Filter
     from spark_apps.timeline.files import GroupKey
     from spark_apps.timeline.state import IndexEntry
+
+logger = logging.getLogger(__name__)
 
 JOBS_SECONDS = 1.2
 """What the jobs that count keys and look them up take, beyond reading."""
@@ -66,6 +77,19 @@ class NotFound(Exception):
 
 
 @dataclass(frozen=True)
+class Searched:
+    """An index that can be searched for the keys.
+
+    :param seconds: that the search takes, by estimate.
+    """
+
+    entry: IndexEntry
+    handler: IndexHandler
+    search: KeySearch
+    seconds: float
+
+
+@dataclass(frozen=True)
 class ManyKeys:
     """The keys of one side, beside what is read of a scan without them.
 
@@ -81,99 +105,141 @@ class ManyKeys:
     saved: Callable[[ReadPlan], float]
     worth: float = MANY_KEYS_WORTH
 
-    def index(self) -> tuple[IndexEntry, Tree] | None:
-        """Return an index whose entries tell in which file groups keys are, with its tree; ``None`` for none."""
-        snapshot, table = self.plan.snapshot, self.plan.snapshot.table
-        found = []
-        for entry in snapshot.state.indexes.values():
-            handler = available(entry.definition.kind)
-            if not entry.active or not isinstance(handler, EntryHandler):
-                continue
-            columns = handler.lookup_columns(table, entry.definition)
-            if columns and set(columns) <= set(self.side.columns) and not handler.expressions(table, entry.definition):
-                tree = handler.tree(table, entry.definition)
-                found.append((len(columns), -_bytes(self.plan, tree), entry.definition.name, entry, tree))
-        if not found or not (snapshot.data.by_id or GroupLocator(snapshot).is_known):
-            return None
-        # The more columns, the fewer files; of these the index that takes least to read.
-        return max(found, key=lambda one: one[:3])[3:]
+    def indexes(self) -> list[Searched]:
+        """Return the indexes that it may pay to search, those first that compare most columns or take the least time.
 
-    def check_worth(self, share: float = 1.0) -> float:
+        :raises NotFound: if there is none, with the reason.
+        """
+        snapshot = self.plan.snapshot
+        unfit = unfit_indexes(snapshot)
+        found, why = [], "no index of these columns is searched by a job"
+        for name, entry in sorted(snapshot.state.indexes.items()):
+            handler = available(entry.definition.kind)
+            if not entry.active or handler is None or name in unfit:
+                continue
+            try:
+                search = handler.key_search(IndexContext(snapshot, entry.definition, ""), self.side.columns)
+            except UNREADABLE_INDEX as error:
+                why = self._unreadable(name, error)
+                continue
+            if search is not None:
+                seconds = JOBS_SECONDS + read_seconds(snapshot.spark, self.side.bytes + search.bytes)
+                found.append(Searched(entry, handler, search, seconds))
+        worthy = []
+        # The more columns, the fewer files; of these the one that takes least to read.
+        for one in sorted(found, key=lambda one: (-len(one.search.columns), one.seconds)):
+            try:
+                self._check_worth(one, 1.0)
+            except NotFound as refused:
+                why = str(refused)
+            else:
+                worthy.append(one)
+        if not worthy:
+            raise NotFound(why)
+        return worthy
+
+    def _check_worth(self, index: Searched, share: float) -> float:
         """Return the seconds that keys save which leave out a share of the files.
 
-        :raises NotFound: if no index tells where keys are, or if looking them up takes too long beside that.
+        :raises NotFound: if looking them up takes too long beside that.
         """
-        index = self.index()
-        if index is None:
-            raise NotFound("no index has entries of these columns alone")
-        spark, (_, tree) = self.plan.snapshot.spark, index
         seconds = share * self.saved(self.plan)
-        cost = JOBS_SECONDS + read_seconds(spark, self.side.bytes + _bytes(self.plan, tree))
-        if seconds < self.worth * cost:
-            raise NotFound(f"looking them up takes about {cost:.2g} s, and reading what they leave out {seconds:.2g} s")
+        if seconds < self.worth * index.seconds:
+            raise NotFound(
+                f"looking them up takes about {index.seconds:.2g} s, and reading what they leave out {seconds:.2g} s"
+            )
         return seconds
 
-    def check_sample(self, sample: Sequence[Filter]) -> float:
-        """Return the seconds that looking all keys up saves, by two halves of a sample of them.
+    def best_of(self, indexes: Sequence[Searched], sample: Sequence[Filter]) -> tuple[Searched, float]:
+        """Return the index whose search saves most, and how many seconds, by two halves of a sample of the keys.
 
-        :raises NotFound: if it saves too little.
+        :raises NotFound: if none saves enough, with the reason of the last.
         """
-        index = self.index()
-        assert index is not None
-        entry = index[0]
-        groups = set(self.plan.groups)
-        answers = [self.planned(half) for half in sample]
-        if any(entry.definition.name not in {use.name for use in one.used} for one in answers):
-            why = answers[0].not_used.get(entry.definition.name)
-            raise NotFound("its index was not asked" if why is None else why.reason)
+        best: tuple[Searched, float] | None = None
+        why = NotFound("no index is of use")
+        for index in indexes:
+            try:
+                seconds = self._check_worth(index, self._share(index, sample))
+            except NotFound as refused:
+                why = refused
+                continue
+            if best is None or seconds - index.seconds > best[1] - best[0].seconds:
+                best = index, seconds
+        if best is None:
+            raise why
+        return best
+
+    def _share(self, index: Searched, sample: Sequence[Filter]) -> float:
+        """Return which share of the files hold none of the keys, by an index's answers on a sample.
+
+        :raises NotFound: if they are too few.
+        """
+        groups, entry = frozenset(self.plan.groups), index.entry
         always = {group for group in groups if not entry.covers(group)}
-        first, second = (set(one.groups) - always for one in answers)
+        first, second = (self._holding(index, half) & groups - always for half in sample)
         left = len(always) + groups_of_all(len(first), len(second), len(first & second), len(groups))
         share = 1 - min(1.0, left / max(1, len(groups)))
         if share < MIN_SPARED_SHARE:
             raise NotFound("nearly all files hold one of them")
-        return self.check_worth(share)
+        return share
 
-    def narrowed(self, seconds: float) -> tuple[ReadPlan, int, frozenset[GroupKey]]:
+    def _holding(self, index: Searched, keys: Filter) -> frozenset[GroupKey]:
+        """Return the file groups that can hold one of a few keys.
+
+        :raises NotFound: if the index does not tell.
+        """
+        definition, probe = index.entry.definition, ParsedPredicateProbe(keys.predicate)
+        context = IndexContext(self.plan.snapshot, definition, "")
+        try:
+            refused = index.handler.can_prune(context.table, definition, probe)
+            answer = index.handler.prune(context, probe) if refused is None else refused
+        except UNREADABLE_INDEX as error:
+            raise NotFound(self._unreadable(definition.name, error)) from error
+        if not isinstance(answer, CannotPrune):
+            return answer.groups
+        if answer.code == "no_gain":
+            raise NotFound("nearly all files hold one of them")
+        raise NotFound(f"the index {definition.name!r} does not tell: {answer.reason}")
+
+    def _unreadable(self, name: str, error: Exception) -> str:
+        said = str(error) if isinstance(error, StorageError) else message_of(error)
+        why = f"the index {name!r} cannot be read: {said}"
+        logger.warning("%s: Keys are not looked up, for %s", self.plan.snapshot.store.uri, why)
+        return why
+
+    def narrowed(self, index: Searched, seconds: float) -> tuple[ReadPlan, int, frozenset[GroupKey]]:
         """Return what is read of the scan, how many keys there are at most, and the file groups that hold one.
 
-        :param seconds: that jobs may take.
-        :raises NotFound: if they are too many, or not found in time.
+        :param index: that is searched. :param seconds: that jobs may take.
+        :raises NotFound: if they are too many, not found in time, or a file of the index is missing or damaged.
         """
         until = time.monotonic() + seconds
-        found = self.index()
-        assert found is not None
-        entry, tree = found
-        snapshot = self.plan.snapshot
-        names = tree.hash_fields
-        keys = self._keys(tree, names)
+        entry, search = index.entry, index.search
+        keys = self._keys(search)
         count = self._count(keys, until)
-        files = snapshot.groups(tree.name)
-        places = group_columns(snapshot.table)
-        needed = list(dict.fromkeys([*places, *([] if snapshot.data.by_id else snapshot.table.record_key)]))
-        entries = scan_keys(snapshot, tree, files, needed, keys, names, count)
-        rows = self._rows(group_pairs(entries, snapshot), MAX_NAMED_GROUPS, until)
+        try:
+            rows = self._rows(search.places(keys, count), MAX_NAMED_GROUPS, until)
+        except spark_errors(*UNREADABLE_INDEX) as error:
+            raise NotFound(self._unreadable(entry.definition.name, error)) from error
         if len(rows) == MAX_NAMED_GROUPS:  # there may be more
             raise NotFound(f"they are in {MAX_NAMED_GROUPS:,} file groups")
-        named = {(partition, group) for partition, group in rows}
+        named = search.groups(rows)
         among = frozenset(group for group in self.plan.groups if group in named or not entry.covers(group))
         plan = self.planned(self.plan.where, among)
-        read = [file for members in files.values() for file in members]
-        use = IndexUse(entry.definition.name, len(read), _bytes(self.plan, tree), len(among))
+        use = IndexUse(entry.definition.name, search.files, search.bytes, len(among))
         return replace(plan, used=(*plan.used, use)), count, among
 
-    def _keys(self, tree: Tree, names: Sequence[str]) -> DataFrame:
+    def _keys(self, search: KeySearch) -> DataFrame:
         """Return the keys of the side, under the names and of the types of an index's columns."""
         rows = frame_of_plan(self.plan.snapshot.spark, self.request.keyRows(self.side.number))
         keys = []
-        for name in names:
-            place = self.side.columns.index(name)
-            key, kind = f"key{place}", tree.field(name).dataType
+        for name, kind in zip(search.columns, search.types, strict=True):
+            key = f"key{self.side.columns.index(name)}"
             # Of whole numbers alone there are two types; one that the column cannot have meets no row.
             same = rows.schema[key].dataType == kind
             keys.append((F.col(key) if same else F.expr(f"try_cast({key} AS {kind.simpleString()})")).alias(name))
         found = rows.select(*keys)
-        for name in names:
+        for name in search.columns:
             if not self.side.null_safe[self.side.columns.index(name)]:
                 found = found.where(column(name).isNotNull())
         return found
@@ -199,10 +265,6 @@ class ManyKeys:
             raise NotFound(str(answer["unknown"]))
         rows: list[list[Any]] = answer["keys"]
         return rows
-
-
-def _bytes(plan: ReadPlan, tree: Tree) -> int:
-    return sum(file.bytes for file in plan.snapshot.state.files(tree.name))
 
 
 def halves_of(keys: Collection[Any], most: int | None = None) -> tuple[frozenset[Any], frozenset[Any]]:

@@ -619,7 +619,7 @@ class _Draft:
     @cached_property
     def unfit(self) -> dict[str, NotUsed]:
         """Indexes that tell nothing of these rows to this session, each with why."""
-        return {**_session_mismatches(self.snapshot, self.gone), **self.gone}
+        return unfit_indexes(self.snapshot, self.gone)
 
 
 def _damaged_records(snapshot: Snapshot, predicate: Predicate | None, columns: Sequence[str]) -> NotUsed | None:
@@ -886,6 +886,15 @@ def _indexes_without_columns(snapshot: Snapshot) -> dict[str, NotUsed]:
         if columns:
             gone[name] = NotUsed("column_gone", f"it is over the column {columns[0]!r}, which the table does not have")
     return gone
+
+
+def unfit_indexes(snapshot: Snapshot, gone: Mapping[str, NotUsed] | None = None) -> dict[str, NotUsed]:
+    """Return the indexes that tell nothing of a table's rows to this session, each with why.
+
+    :param gone: those over a column that the table does not have, where that is known.
+    """
+    gone = _indexes_without_columns(snapshot) if gone is None else gone
+    return {**_session_mismatches(snapshot, gone), **gone}
 
 
 def _session_mismatches(snapshot: Snapshot, gone: Collection[str]) -> dict[str, NotUsed]:

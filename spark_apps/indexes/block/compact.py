@@ -36,11 +36,12 @@ from spark_apps.indexes.computed import (
     values_for,
     with_types,
 )
-from spark_apps.indexes.file_kinds import Answer, Blocks, Entries, FileKind, own_files
+from spark_apps.indexes.file_kinds import Answer, Blocks, Entries, FileKind, groups_with, own_files
 from spark_apps.indexes.handler import (
     CannotPrune,
     IndexContext,
     IndexWork,
+    KeySearch,
     PredicateProbe,
 )
 from spark_apps.indexes.keyed.lookup import naming_damage
@@ -68,7 +69,7 @@ from spark_apps.layout.partitions import parse_partition_path, partition_path
 from spark_apps.layout.types import ColumnType, parse_type
 from spark_apps.mergetree.blocks import BLOCK, BlockFile, located, read_footers
 from spark_apps.mergetree.buckets import Target
-from spark_apps.mergetree.read import empty, read_files
+from spark_apps.mergetree.read import empty, read_files, with_keys
 from spark_apps.mergetree.schema import check_partition_types, column, column_types, struct_type
 from spark_apps.mergetree.tree import GROUP_ID, LINEAGE, Snapshot, Tree
 from spark_apps.mergetree.write import stage_rows
@@ -574,7 +575,7 @@ class CompactHandler(FileKind):
         if refused is not None and probe.may_match(dict.fromkeys((one.key for one in compared), NOTHING)):
             return refused
         files, data_files = own_files(context), context.snapshot.state.files(DATA_TREE)
-        covered = Coverage.of(files).lineages & {file.lineage for file in data_files if not file.tombstones}
+        covered = self._covered(context, files)
         if data_files and not covered:
             return CannotPrune("it covers none of the files", "covers_nothing")
         entry_files_to_read = [file for file in entry_files(files) if self._may_hold(context, file, probe)]
@@ -594,8 +595,33 @@ class CompactHandler(FileKind):
 
         return Answer(left, matching.files, lambda: matching.bytes)
 
+    def key_search(self, context: IndexContext, columns: Collection[str]) -> KeySearch | None:
+        snapshot, definition = context.snapshot, context.definition
+        plain = [one.name for one in indexed_by(context.table, definition) if one.expression is None]
+        names = [name for name in plain if name in columns]
+        if not names:
+            return None
+        own, tree = own_files(context), entry_tree(context.table, definition)
+        files, known = entry_files(own), self._covered(context, own)
+
+        def places(keys: DataFrame, count: int) -> DataFrame:
+            held = [*names, LINEAGE]
+            entries = read_files(snapshot, tree, files, held) if files else empty(snapshot, tree, held)
+            return with_keys(entries, keys, tree, names, count).select(LINEAGE).distinct()
+
+        return KeySearch(
+            tuple(names), tuple(tree.field(name).dataType for name in names), places,
+            lambda rows: groups_with(context, known, {lineage for (lineage,) in rows}),
+            len(files), sum(file.bytes for file in files),
+        )  # fmt: skip
+
     def comparison(self, context: IndexContext, reader: ArrowReader | None = None) -> Comparison | None:
         return compared_blocks(context, reader)
+
+    def _covered(self, context: IndexContext, own: Sequence[DataFile]) -> AbstractSet[int]:
+        """Return the lineages of data files of which entries tell: rows of others are in none, or are not all rows."""
+        files = context.snapshot.state.files(DATA_TREE)
+        return Coverage.of(own).lineages & {file.lineage for file in files if not file.tombstones}
 
     def _may_hold(self, context: IndexContext, file: DataFile, probe: PredicateProbe) -> bool:
         types = {field.name: field.type for field in context.table.fields}

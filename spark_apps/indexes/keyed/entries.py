@@ -10,7 +10,7 @@ different sets of rows.
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace as replaced
 from math import ceil
 from typing import Any, ClassVar, Literal
@@ -41,12 +41,14 @@ from spark_apps.indexes.handler import (
     IndexHandler,
     IndexPlan,
     IndexWork,
+    KeySearch,
     PredicateProbe,
 )
 from spark_apps.indexes.keyed.lookup import (
     GroupLocator,
     buckets_of_keys,
     find_candidates,
+    group_pairs,
     groups_of,
     with_group_marks,
     with_partition_path,
@@ -62,7 +64,7 @@ from spark_apps.indexes.limits import (
 from spark_apps.layout.hashing import check_bucket_count, check_hash_types
 from spark_apps.mergetree.buckets import GROUP, assign_file_groups, bucket_column, single_target
 from spark_apps.mergetree.integrity import count_duplicates, is_exactly_comparable
-from spark_apps.mergetree.read import read_files, scan, with_keys
+from spark_apps.mergetree.read import read_files, scan, scan_keys, with_keys
 from spark_apps.mergetree.schema import check_key_types, column, column_types, resolve, struct_type
 from spark_apps.mergetree.tree import DELETED, GROUP_ID, FileGroups, Snapshot, Tree, stored_names
 from spark_apps.mergetree.write import fold, plan_fold, stage_rows
@@ -633,6 +635,27 @@ class EntryHandler(IndexHandler):
         if (refused := cannot_use(context.snapshot, context.definition)) is not None:
             return refused
         return find_candidates(context, self.tree(context.table, context.definition), keys)
+
+    def key_search(self, context: IndexContext, columns: Collection[str]) -> KeySearch | None:
+        snapshot, definition = context.snapshot, context.definition
+        table, looked_up = snapshot.table, self.lookup_columns(snapshot.table, definition)
+        if not looked_up or not set(looked_up) <= set(columns) or self.expressions(table, definition):
+            return None
+        if not (snapshot.data.by_id or GroupLocator(snapshot).is_known):
+            return None
+        tree = self.tree(table, definition)
+        names, shards = tree.hash_fields, snapshot.groups(tree.name)
+        located = [*group_columns(table), *([] if snapshot.data.by_id else table.record_key)]
+
+        def places(keys: DataFrame, count: int) -> DataFrame:
+            entries = scan_keys(snapshot, tree, shards, list(dict.fromkeys(located)), keys, names, count)
+            return group_pairs(entries, snapshot)
+
+        files = [file for members in shards.values() for file in members]
+        return KeySearch(
+            tuple(names), tuple(tree.field(name).dataType for name in names), places,
+            lambda rows: {(partition, group) for partition, group in rows}, len(files), sum(f.bytes for f in files),
+        )  # fmt: skip
 
 
 def difference(tree: Tree, before: Any, after: Any) -> Any:

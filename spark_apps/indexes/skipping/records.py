@@ -26,6 +26,7 @@ from threading import Lock
 from typing import Any, Literal, NamedTuple
 
 import msgspec
+from msgspec.structs import replace
 
 from spark_apps.indexes.limits import (
     MAX_FILTERS,
@@ -377,35 +378,87 @@ def bytes_of_row_groups(known: Known) -> int:
     return len(_packed(known.row_groups)) + filters
 
 
-def _digest(data: bytes) -> int:
+def _digest(data: bytes | memoryview) -> int:
     import xxhash
 
     return xxhash.xxh3_64_intdigest(data)
 
 
-def _checksum(data: bytes) -> bytes:
+def _checksum(data: bytes | memoryview) -> bytes:
     return _digest(data).to_bytes(_CHECKSUM_BYTES, "little")
 
 
 # --- Reading ----------------------------------------------------------------------------------------------------------
 
 
-class RecordFile:
+class FilterPages:
+    """The filters of a file of records, read by ranges.
+
+    :param start: where they begin in the file.
+    :raises StorageError: when one is read, if the file is gone or damaged.
+    """
+
+    def __init__(self, store: ObjectStore, file: DataFile, start: int = 0) -> None:
+        self.file = file
+        self._store, self.start = store, start
+        self.fetched = 0
+        """Bytes read of it."""
+
+    def read(self, section: Section, first: int, end: int | None = None) -> list[Any]:
+        """Return a page of filters, or those from one to another: blocks by files by words."""
+        import numpy as np
+
+        end = first + 1 if end is None else end
+        whole, start = section.page * section.stripe + _CHECKSUM_BYTES, self.start + section.offset
+        blocks = [min(section.page, section.blocks - number * section.page) for number in range(first, end)]
+        length = sum(blocks) * section.stripe + len(blocks) * _CHECKSUM_BYTES
+        data = memoryview(self._fetch(start + first * whole, start + first * whole + length))
+        pages = []
+        for at, held in enumerate(blocks):
+            page = data[at * whole :][: held * section.stripe + _CHECKSUM_BYTES]
+            content, checksum = page[:-_CHECKSUM_BYTES], page[-_CHECKSUM_BYTES:]
+            if _checksum(content) != checksum:
+                raise self.damaged("a page of it is not what was written")
+            pages.append(np.frombuffer(content, dtype="<u8").reshape(held, len(section.files), WORDS))
+        return pages
+
+    def _fetch(self, start: int, end: int) -> bytes:
+        try:
+            data = self._store.get_range(self.file.path, start, end)
+        except OSError as error:
+            raise self.damaged(str(error)) from error
+        if len(data) != end - start:
+            raise self.damaged(f"it is shorter than the log says, {self.file.bytes:,} bytes")
+        self.fetched += len(data)
+        return data
+
+    def damaged(self, reason: str) -> StorageError:
+        """Return the error that says that the file cannot be used."""
+        return StorageError(
+            f"The index file {self.file.path} cannot be read: {reason}.",
+            outcome="The rows are not affected.",
+            hint="Rebuild the index: refresh_index(name, mode='full').",
+        )
+
+
+class RecordFile(FilterPages):
     """A file of records, of which the filters are read by ranges.
 
     :raises StorageError: when it is opened or asked, if the file is gone or damaged.
     """
 
     def __init__(self, store: ObjectStore, file: DataFile) -> None:
-        self.file = file
-        self._store = store
-        self.fetched = 0
-        """Bytes read of it."""
+        super().__init__(store, file)
         self._opened = self._open()
-        self.header, self._start = self._opened.header, self._opened.start
+        self.header, self.start = self._opened.header, self._opened.start
         self._pages: dict[tuple[int, int], Any] = {}
         self._marks: dict[tuple[int, Any], Marks] = {}
         self.types = self._types()
+
+    @property
+    def filters(self) -> FilterPages:
+        """The filters alone, as a task may take them along."""
+        return FilterPages(self._store, replace(self.file, extra=None), self.start)
 
     def _types(self) -> tuple[ColumnType, ...]:
         try:
@@ -504,6 +557,10 @@ class RecordFile:
         """Return whether there is a filter of a file."""
         return self._opened.filter_of(number, column, kind) is not None
 
+    def bloom(self, number: int, column: int) -> tuple[int, int] | None:
+        """Return the section of the Bloom filter of a file, and its place there; ``None`` if it has none."""
+        return self._opened.filter_of(number, column, "bloom")
+
     def row_groups_of(self, number: int) -> int | None:
         """Return how many row groups a file has, ``None`` if there are no records of them."""
         known = self._opened.row_groups.get(number)
@@ -539,22 +596,12 @@ class RecordFile:
         return all(word & mark == mark for word, mark in zip(words, marks.words, strict=True))
 
     def _page(self, at: int, number: int) -> Any:
-        """Return a page of filters: blocks by files by words."""
-        import numpy as np
-
+        """Return a page of filters, which is read once."""
         known = self._pages.get((at, number))
-        if known is not None:
-            return known
-        section = self.header.sections[at]
-        blocks = min(section.page, section.blocks - number * section.page)
-        start = self._start + section.offset + number * (section.page * section.stripe + _CHECKSUM_BYTES)
-        length = blocks * section.stripe
-        data = self._fetch(start, start + length + _CHECKSUM_BYTES)
-        if _checksum(data[:length]) != data[length:]:
-            raise self.damaged("a page of it is not what was written")
-        page = np.frombuffer(data[:length], dtype="<u8").reshape(blocks, len(section.files), WORDS)
-        self._pages[at, number] = page
-        return page
+        if known is None:
+            [known] = self.read(self.header.sections[at], number)
+            self._pages[at, number] = known
+        return known
 
     def known(self) -> list[Known]:
         """Return all that it holds, to be written again."""
@@ -576,16 +623,6 @@ class RecordFile:
             )
             found.append(Known(each.lineage, each.rows, stamp, each.columns, filters.get(number, {}), row_groups))
         return found
-
-    def _fetch(self, start: int, end: int) -> bytes:
-        try:
-            data = self._store.get_range(self.file.path, start, end)
-        except OSError as error:
-            raise self.damaged(str(error)) from error
-        if len(data) != end - start:
-            raise self.damaged(f"it is shorter than the log says, {self.file.bytes:,} bytes")
-        self.fetched += len(data)
-        return data
 
     def value(self, data: bytes, column: int) -> Any:
         """Return a value of an expression from its bytes in a record.
@@ -622,14 +659,6 @@ class RecordFile:
                     (low[number], high[number]), sure[number] = ends, True
             known = self._opened.ends[column] = low, high, sure
         return known
-
-    def damaged(self, reason: str) -> StorageError:
-        """Return the error that says that the file cannot be used."""
-        return StorageError(
-            f"The index file {self.file.path} cannot be read: {reason}.",
-            outcome="The rows are not affected.",
-            hint="Rebuild the index: refresh_index(name, mode='full').",
-        )
 
 
 _ROW_GROUPS = msgspec.msgpack.Decoder(tuple[tuple[ColumnRecord, ...], ...])

@@ -20,14 +20,16 @@ from typing import Any, ClassVar, Literal
 
 from msgspec.structs import replace
 
+from spark_apps.engine.pyspark_names import DataFrame
 from spark_apps.indexes.comparison import report
-from spark_apps.indexes.file_kinds import Answer, Blocks, Entries, FileKind, own_files
+from spark_apps.indexes.file_kinds import Answer, Blocks, Entries, FileKind, groups_with, own_files
 from spark_apps.indexes.handler import (
     EXAMPLES,
     Difference,
     Extremes,
     IndexContext,
     IndexWork,
+    KeySearch,
     PredicateProbe,
     VerificationReport,
 )
@@ -55,6 +57,7 @@ from spark_apps.indexes.skipping.definition import (
     shown_part,
     with_types,
 )
+from spark_apps.indexes.skipping.many_keys import Kept, bytes_asked, files_with_keys, is_found
 from spark_apps.indexes.skipping.records import (
     ABOVE,
     ColumnRecord,
@@ -67,11 +70,12 @@ from spark_apps.indexes.skipping.records import (
 )
 from spark_apps.indexes.skipping.row_groups import divide
 from spark_apps.indexes.stamps import stamp, stamp_of
+from spark_apps.mergetree.blocks import on_driver_alone
 from spark_apps.mergetree.schema import column_types
 from spark_apps.mergetree.tree import Snapshot
 from spark_apps.mergetree.write import lineage as id_of
 from spark_apps.storage.errors import InvalidInput
-from spark_apps.timeline.files import DataFile
+from spark_apps.timeline.files import DataFile, GroupKey
 from spark_apps.timeline.model import (
     DATA_TREE,
     AddFile,
@@ -174,6 +178,34 @@ class SkippingHandler(FileKind):
     def answer(self, context: IndexContext, probe: PredicateProbe) -> Answer:
         asked = _Asked(context, probe)
         return Answer(asked.left, asked.files, lambda: asked.fetched)
+
+    def key_search(self, context: IndexContext, columns: Collection[str]) -> KeySearch | None:
+        snapshot, definition = context.snapshot, context.definition
+        parts = [part for part in parts_of(context.table, definition)
+                 if part.expression.column in columns and is_found(part)]  # fmt: skip
+        if not parts:
+            return None
+        own = own_files(context)
+        records = _opened(context, own)
+        known: dict[int, tuple[RecordFile, int]] = {}
+        for each in records:
+            for lineage, number in each.numbers.items():
+                known.setdefault(lineage, (each, number))
+        lineages, rates, in_tasks = list(known), _settings(context).false_positives, not on_driver_alone(snapshot)
+
+        def places(keys: DataFrame, count: int) -> DataFrame:
+            kept = [Kept.of(part, list(known.values()), rates, in_tasks) for part in parts]
+            return files_with_keys(keys, kept, count)
+
+        def groups(rows: Sequence[Sequence[Any]]) -> frozenset[GroupKey]:
+            of_column: list[set[int]] = [set() for _ in parts]
+            for column, number in rows:
+                of_column[column].add(lineages[number])
+            return groups_with(context, known.keys(), set.intersection(*of_column))
+
+        names = tuple(str(part.expression.column) for part in parts)
+        types = tuple(snapshot.data.field(name).dataType for name in names)
+        return KeySearch(names, types, places, groups, len(own), sum(bytes_asked(each, parts) for each in records))
 
     def extremes(self, context: IndexContext, column: str) -> dict[int, Extremes]:
         types = {part.expression.text: part.type for part in parts_of(context.table, context.definition)

@@ -128,7 +128,7 @@ def decided(request: Request, snapshot: Any = None) -> tuple[Any, str | None, st
 def test_a_side_that_is_not_cheap_or_not_the_same_each_time_is_not_looked_into(one: KeySide, words: str) -> None:
     request = Request(one)
 
-    assert words in (decided(request, table(("compact", "k")))[1] or "")
+    assert words in (decided(request, table(("covering", "k")))[1] or "")
     assert request.asked == 0
 
 
@@ -149,8 +149,8 @@ def test_explain_takes_only_values_that_stand_in_the_query() -> None:
 
 
 def test_more_keys_than_are_looked_up_prune_nothing_and_none_leave_nothing() -> None:
-    many = decided(Request(side(), keys=[(n,) for n in range(10_001)]), table(("compact", "k")))
-    words = "they are more than 10,000, and no index has entries of these columns alone"
+    many = decided(Request(side(), keys=[(n,) for n in range(10_001)]), table(("covering", "k")))
+    words = "they are more than 10,000, and no index of these columns is searched by a job"
     assert many[1] == f"keys of k not taken: {words}"
     assert decided(Request(side(), keys=[(n,) for n in range(10_000)]))[1] == "10,000 of k"
     assert decided(Request(side(), keys=[]))[0] == In("k", frozenset())

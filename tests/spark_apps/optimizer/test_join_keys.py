@@ -331,6 +331,76 @@ def test_a_file_that_came_since_is_read_whatever_a_job_finds_of_many_keys(
     assert len(answers(spark, query)) == 13
 
 
+@pytest.fixture(scope="module")
+def kinds(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A source of four files that other kinds of indexes cover, and one that came since."""
+    home = tmp_path_factory.mktemp("kinds")
+    rows = spark.range(0, 80, 1, 4).selectExpr(
+        "id", "cast(id AS int) AS c", "cast(id AS int) AS m", "concat('s', id) AS s", "concat('b', id) AS b",
+        "IF(id IN (39, 79), NULL, cast(id AS smallint)) AS n",
+    )  # fmt: skip
+    rows.write.parquet(str(home / "more"))
+    table = IndexedTable.register(spark, home / "more")
+    table.create_index("packed", kind="compact", columns=["c"])
+    table.create_index("kept", kind="skipping", columns=["minmax(m)", "values(s)", "bloom(b)", "minmax(n)"])
+    rows.where("id = 3").coalesce(1).write.mode("append").parquet(str(home / "more"))
+    return home
+
+
+# Spark gives a scan the filters of the side that it is joined with: these are none by which an index prunes.
+OTHER_KINDS = {
+    "SELECT x.id FROM x JOIN groups g ON x.c = g.k WHERE g.k % 60 < 12": ("12 of c", 2),
+    "SELECT x.id FROM x JOIN groups g ON x.m = g.k WHERE g.k % 60 IN (17, 18, 19, 20, 38, 39)": ("6 of m", 3),
+    "SELECT x.id FROM x JOIN groups g ON x.s = concat('s', g.k) WHERE g.k BETWEEN 37 AND 42": ("6 of s", 3),
+    "SELECT x.id FROM x JOIN groups g ON x.b = concat('b', g.k) WHERE g.k BETWEEN 21 AND 32": ("12 of b", 2),
+    "SELECT x.id FROM x LEFT SEMI JOIN (SELECT IF(k BETWEEN 50 AND 55, k, null) AS v FROM groups) g ON x.n <=> g.v": (
+        "60 of n",
+        4,
+    ),
+}
+
+
+@pytest.mark.by_turn(4)
+@pytest.mark.parametrize("query", OTHER_KINDS)
+def test_many_keys_are_looked_up_in_indexes_that_keep_something_of_each_file(
+    spark: SparkSession, kinds: Path, query: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spark_apps.enable(spark, sources=[str(kinds / "more")])
+    spark.read.parquet(str(kinds / "more")).createOrReplaceTempView("x")
+    monkeypatch.setattr(join_keys, "MAX_KEYS", 5)
+    keys, files = OTHER_KINDS[query]
+
+    check(spark, query, [f"{keys}, looked up by a job"], "more")
+    rows = spark.sql(query)
+    rows.collect()
+    assert read_of(rows, "more")[0] == files, "those with a key, and the one that came since"
+
+
+@pytest.mark.by_turn(8)
+@pytest.mark.parametrize(("column", "name"), [("c", "packed"), ("b", "kept")])
+def test_a_file_of_an_index_that_is_gone_when_many_keys_are_looked_up_leaves_the_scan_whole(
+    spark: SparkSession, kinds: Path, column: str, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spark_apps.enable(spark, sources=[str(kinds / "more")])
+    spark.read.parquet(str(kinds / "more")).createOrReplaceTempView("x")
+    monkeypatch.setattr(join_keys, "MAX_KEYS", 2)
+    key = "g.k" if column == "c" else "concat('b', g.k)"
+    query = f"SELECT x.id FROM x JOIN groups g ON x.{column} = {key} WHERE g.k % 60 < 12"
+    words = f"keys of {column} not taken: they are more than 2, and the index '{name}' cannot be read"
+    files = [file for file in (kinds / "_indexes").rglob("*") if file.suffix in (".parquet", ".skipping")]
+    whole = {file: file.read_bytes() for file in files if "indexes" in file.parts}
+    try:
+        for file, content in whole.items():
+            file.write_bytes(bytes(len(content)))
+        assert str(keys_of_scans(query, spark)[0]).startswith(words)
+        monkeypatch.setattr(many_keys.ManyKeys, "_holding", lambda *_: frozenset())  # as if it was whole until then
+        assert str(keys_of_scans(query, spark)[0]).startswith(words)
+        assert len(answers(spark, query)) == 13
+    finally:
+        for file, content in whole.items():
+            file.write_bytes(content)
+
+
 def test_a_side_that_takes_longer_than_it_may_spare_is_not_looked_into(
     spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
