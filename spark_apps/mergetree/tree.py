@@ -216,7 +216,8 @@ class Snapshot:
 
     ``intact`` holds the paths of files that were found to be as the log says; ``external`` gives access to the files of
     a registered source. ``by_query`` is set where rows are read for a query: of damaged records of text files these are
-    the rows that Spark's own reading gives, which depend on the query.
+    the rows that Spark's own reading gives, which depend on the query. ``partial`` is set where the data files are some
+    of the table's only, so that it is not known how many others an index covers.
     """
 
     spark: SparkSession
@@ -225,6 +226,7 @@ class Snapshot:
     intact: set[str] = field(default_factory=set, compare=False, repr=False)
     external: ExternalFiles | None = field(default=None, compare=False, repr=False)
     by_query: bool = field(default=False, compare=False, repr=False)
+    partial: bool = field(default=False, compare=False, repr=False)
 
     @property
     def has_spark(self) -> bool:

@@ -181,6 +181,7 @@ class SharedScans {
     private final Connectors connectors;
     private final IdentityHashMap plans = new IdentityHashMap();
     private final IdentityHashMap shared = new IdentityHashMap();
+    private final IdentityHashMap decided = new IdentityHashMap();
 
     SharedScans(LogicalPlan plan, Connectors connectors) {
         this.connectors = connectors;
@@ -188,6 +189,15 @@ class SharedScans {
     }
 
     boolean has(TableConnector connector, LogicalPlan leaf) { return !shared.isEmpty() && shared.containsKey(connector.identity(leaf)); }
+
+    /** A subquery's plan with what is read in place of its scans. Filters that were copied have one plan, whose scans are changed once. */
+    LogicalPlan decided(LogicalPlan plan, IndexRule rule) {
+        LogicalPlan known = (LogicalPlan) decided.get(plan);
+        if (known != null) return known;
+        LogicalPlan changed = rule.hasScans(plan) ? rule.decided(plan, this) : plan;
+        decided.put(plan, changed);
+        return changed;
+    }
 
     private void walk(LogicalPlan node, LogicalPlan of) {
         List children = Scala.toList(node.children());
@@ -252,14 +262,7 @@ class LoggedFiles {
 
     /** The files at some places, such as "0,4-7", have rows that count. */
     LeftOut but(String kept) {
-        java.util.BitSet read = new java.util.BitSet();
-        String[] runs = kept.isEmpty() ? new String[0] : kept.split(",");
-        for (int n = 0; n < runs.length; n++) {
-            int dash = runs[n].indexOf('-');
-            int first = Integer.parseInt(dash < 0 ? runs[n] : runs[n].substring(0, dash));
-            read.set(first, Integer.parseInt(runs[n].substring(dash + 1)) + 1);
-        }
-        return new LeftOut(this, read);
+        return new LeftOut(this, HeldFiles.places(kept));
     }
 
     Integer place(String path) { return (Integer) places.get(path); }
@@ -299,7 +302,7 @@ class KeptFiles {
     /** Put what is kept in the place of the scans; returns how many files the scan has and keeps, and their bytes. */
     long[] apply() {
         LogicalPlan leaf = ((ScanPart) scans.get(0)).leaf;
-        List files = files((ScanPart) scans.get(0));
+        List files = files((ScanPart) scans.get(0), scans.size() == 1);
         List kept = new ArrayList();
         long[] counts = new long[4];
         ScanFile smallest = null;
@@ -325,24 +328,27 @@ class KeptFiles {
         return counts;
     }
 
-    /** The scan's files. A connector may find them by queries of its own, on which nothing is decided meanwhile. */
-    private List files(ScanPart scan) {
+    /** A scan's files. A connector may find them by queries of its own, on which nothing is decided meanwhile. */
+    static List files(ScanPart scan, boolean alone) {
         Object before = KeyJob.RUNNING.get();
         KeyJob.RUNNING.set(Boolean.TRUE);
         try {
             // One scan object at several places has the filters of each.
-            if (scans.size() == 1 && connector instanceof FilteredConnector) return ((FilteredConnector) connector).files(scan.leaf, scan.plain);
-            return connector.files(scan.leaf);
+            if (alone && scan.connector instanceof FilteredConnector) return ((FilteredConnector) scan.connector).files(scan.leaf, scan.plain);
+            return scan.connector.files(scan.leaf);
         } finally {
             KeyJob.RUNNING.set(before);
         }
     }
 
     private boolean isNeeded(LogicalPlan leaf, ScanFile file) {
-        for (int n = 0; n < leftOut.size(); n++) {
-            String then = ((LeftOut) leftOut.get(n)).then(ScanFile.key(file.path));
-            if (then == null || !connector.holds(leaf, then, file)) return true;
-        }
+        for (int n = 0; n < leftOut.size(); n++) if (isNeeded(connector, leaf, (LeftOut) leftOut.get(n), file)) return true;
         return false;
+    }
+
+    /** Whether a file may have a row that counts. */
+    static boolean isNeeded(TableConnector connector, LogicalPlan leaf, LeftOut leftOut, ScanFile file) {
+        String then = leftOut.then(ScanFile.key(file.path));
+        return then == null || !connector.holds(leaf, then, file);
     }
 }

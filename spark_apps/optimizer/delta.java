@@ -8,6 +8,7 @@ import java.util.HashSet;
 import java.util.List;
 import java.util.Map;
 
+import lakeindex.ExactConnector;
 import lakeindex.NamingConnector;
 import lakeindex.Relations;
 import lakeindex.ScanFile;
@@ -53,7 +54,7 @@ class KeptFileIndex extends TahoeBatchFileIndex {
     public int hashCode() { return path().hashCode() * 31 + kept.hashCode(); }
 }
 
-public class DeltaConnector implements TableConnector, NamingConnector {
+public class DeltaConnector implements TableConnector, NamingConnector, ExactConnector {
     public String format() { return "delta"; }
 
     private static FileIndex index(LogicalPlan leaf) {
@@ -143,6 +144,13 @@ public class DeltaConnector implements TableConnector, NamingConnector {
 
     /** Deletes only take rows away; of two lists of them only the log would say whether one has grown from the other. */
     public boolean holds(LogicalPlan leaf, String then, ScanFile now) { return then.isEmpty() || then.equals(now.state); }
+
+    /** Its snapshot does not change. */
+    public String whyNoCopy(LogicalPlan leaf) { return null; }
+
+    public boolean isSame(LogicalPlan leaf, String then, ScanFile now) { return then.equals(now.state); }
+
+    public LogicalPlan keepOnly(LogicalPlan leaf, List files) { return keep(leaf, files); }
 
     public LogicalPlan keep(LogicalPlan leaf, List files) {
         FileIndex index = index(leaf);

@@ -12,7 +12,7 @@ import json
 import re
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from threading import Lock
 from typing import Any, Protocol
@@ -70,7 +70,8 @@ class Chosen:
 
     :param logged: all files of the log. :param places: of those that are read; see :func:`runs_of`.
     :param rules_out: whether there are others.
-    :param keys: see :class:`~spark_apps.optimizer.rewriting.ScanDecision`.
+    :param keys: see :class:`~spark_apps.optimizer.rewriting.ScanDecision`. :param passing: SQL that rows which count
+        satisfy, by these keys.
     """
 
     plan: ReadPlan
@@ -78,15 +79,20 @@ class Chosen:
     places: str
     rules_out: bool
     keys: str | None
+    passing: str | None = None
 
     def keep(self, request: Any, number: int) -> list[int] | None:
         """Let a scan keep these, and files that the log has not; return what ``keep`` of ``index_rule.java`` says."""
-        answer = request.keep(number, self.logged.hash, self.places)
-        if answer == "":
-            request.logged(self.logged.hash, self.logged.lines)
-            answer = request.keep(number, self.logged.hash, self.places)
-        counts: list[int] | None = json.loads(answer or "null")
+        counts: list[int] | None = self.ask(request, lambda: request.keep(number, self.logged.hash, self.places))
         return counts
+
+    def ask(self, request: Any, question: Callable[[], str | None]) -> Any:
+        """Return the answer, of JSON, to a question that names the list of files by its hash."""
+        answer = question()
+        if answer == "":  # the list has not come yet
+            request.logged(self.logged.hash, self.logged.lines)
+            answer = question()
+        return json.loads(answer or "null")
 
 
 class LoggedFiles:
@@ -96,13 +102,28 @@ class LoggedFiles:
     """
 
     def __init__(self, files: Collection[DataFile]) -> None:
-        self._places = {file.path: place for place, file in enumerate(files)}
+        self._files = tuple(files)
+        self._places = {file.path: place for place, file in enumerate(self._files)}
         self.lines = "".join(f"{path_key(file.path)}\t{(file.extra or {}).get(STATE, '')}\0" for file in files)
         self.hash = hashlib.sha256(self.lines.encode("utf-8", "surrogatepass")).hexdigest()
 
     def places(self, read: Iterable[DataFile]) -> list[int]:
         """Return the places of files."""
         return [self._places[file.path] for file in read]
+
+    def files_at(self, places: Iterable[int]) -> list[DataFile]:
+        """Return the files at places."""
+        return [self._files[place] for place in places]
+
+    def shown(self, snapshot: Snapshot, files: Collection[DataFile]) -> Snapshot:
+        """Return the version of the log as if it had some of its files alone."""
+        state = snapshot.state
+        if len(files) < len(self._files):
+            state = state.copy()
+            state.file_set.remove_tree(DATA_TREE)
+            for file in files:
+                state.file_set.add(file)
+        return replace(snapshot, state=state, partial=True)
 
 
 _LOGGED: OrderedDict[str, tuple[object, LoggedFiles]] = OrderedDict()
@@ -133,6 +154,15 @@ def runs_of(places: Iterable[int]) -> str:
     return ",".join(str(first) if first == last else f"{first}-{last}" for first, last in runs)
 
 
+def places_in(runs: str) -> list[int]:
+    """Return the places that :func:`runs_of` wrote."""
+    places: list[int] = []
+    for run in runs.split(",") if runs else ():
+        first, _, last = run.partition("-")
+        places += range(int(first), int(last or first) + 1)
+    return places
+
+
 def choose_files(
     snapshot: Snapshot, scan: ConnectorScan, number: int, keys: JoinKeys, size: Callable[[], int]
 ) -> Chosen:
@@ -145,25 +175,28 @@ def choose_files(
     source = snapshot.table.source
     if source is not None and source.identity not in (None, scan.id):
         raise NotChosen("another table was made at its address since it was registered")
-    joined = _same_columns(snapshot, scan, scan.joined)
+    joined = same_columns(snapshot, scan, scan.joined)
+
+    # Of indexes that hold rows only those are of use that hold what is read, and never for a command.
+    columns = scan.columns if scan.purpose == "read" else snapshot.data.columns
 
     def planned(where: Filter | None, among: Collection[GroupKey] | None = None) -> ReadPlan:
-        return plan_read(snapshot, where, among=among)
+        return replace(plan_read(snapshot, where, among=among), columns=columns)
 
     where = predicate_of(snapshot, scan.filters)
     if where is not None:
         named = columns_of(where.predicate)
-        for name in sorted(named - set(_same_columns(snapshot, scan, named))):
+        for name in sorted(named - set(same_columns(snapshot, scan, named))):
             raise NotChosen(
                 f"the column {name!r} is another one, of another type or read otherwise than was registered"
             )
-    plan, taken = planned(where), None
+    plan, taken, passing = planned(where), None, None
     kinds = None if scan.purpose == "read" else _STEADY
-    if joined and prunes_by(snapshot, plan.predicate, joined):
-        plan, taken, _ = keys.narrowed(number, plan, planned, partial(_seconds, scan, size), kinds)
+    if joined and prunes_by(snapshot, plan.predicate, joined, plan.columns):
+        plan, taken, passing = keys.narrowed(number, plan, planned, partial(_seconds, scan, size), kinds)
     logged = _logged(snapshot)
     read = logged.places(file for members in plan.files.values() for file in members)
-    return Chosen(plan, logged, runs_of(read), len(read) < len(snapshot.state.files(DATA_TREE)), taken)
+    return Chosen(plan, logged, runs_of(read), len(read) < len(snapshot.state.files(DATA_TREE)), taken, passing)
 
 
 def _seconds(scan: ConnectorScan, size: Callable[[], int], plan: ReadPlan) -> float:
@@ -181,7 +214,7 @@ def _seconds(scan: ConnectorScan, size: Callable[[], int], plan: ReadPlan) -> fl
     return seconds * min(1.0, size() / max(1, sum(file.bytes for file in files)))
 
 
-def _same_columns(snapshot: Snapshot, scan: ConnectorScan, names: Collection[str]) -> tuple[str, ...]:
+def same_columns(snapshot: Snapshot, scan: ConnectorScan, names: Collection[str]) -> tuple[str, ...]:
     """Return those of some columns that are in the files by the same name, with the same values, as was registered."""
     declared = {field.name: (field.type, field.stored_name) for field in snapshot.table.fields}
     types = dict(zip(scan.columns, scan.types, strict=True))

@@ -4,11 +4,11 @@
 package lakeindex.iceberg;
 
 import java.util.ArrayList;
-import java.util.Arrays;
 import java.util.HashSet;
 import java.util.List;
 import java.util.Map;
 
+import lakeindex.ExactConnector;
 import lakeindex.NamingConnector;
 import lakeindex.ScanFile;
 import lakeindex.TableConnector;
@@ -22,7 +22,7 @@ import org.apache.spark.sql.connector.write.RowLevelOperationTable;
 import org.apache.spark.sql.connector.write.SupportsDelta;
 import org.apache.spark.sql.execution.datasources.v2.DataSourceV2ScanRelation;
 
-public class IcebergConnector implements TableConnector, NamingConnector {
+public class IcebergConnector implements TableConnector, NamingConnector, ExactConnector {
     public String format() { return "iceberg"; }
 
     /**
@@ -94,13 +94,22 @@ public class IcebergConnector implements TableConnector, NamingConnector {
     }
 
     /** Deletes of a file only come, and all that were there when it was recorded are there now. */
-    public boolean holds(LogicalPlan leaf, String then, ScanFile now) {
-        HashSet deletes = new HashSet(Arrays.asList(now.state.split("\n")));
-        String[] lines = then.split("\n");
-        // Other lines are of columns, which are compared by themselves.
-        for (int n = 0; n < lines.length; n++) if (!lines[n].isEmpty() && !lines[n].startsWith("'") && !deletes.contains(lines[n])) return false;
-        return true;
+    public boolean holds(LogicalPlan leaf, String then, ScanFile now) { return deletes(now.state).containsAll(deletes(then)); }
+
+    /** The deletes that a state names. Other lines are of columns, which are compared by themselves. */
+    private static HashSet deletes(String state) {
+        HashSet deletes = new HashSet();
+        String[] lines = state.split("\n");
+        for (int n = 0; n < lines.length; n++) if (!lines[n].isEmpty() && !lines[n].startsWith("'")) deletes.add(lines[n]);
+        return deletes;
     }
+
+    /** Its tasks are planned. */
+    public String whyNoCopy(LogicalPlan leaf) { return null; }
+
+    public boolean isSame(LogicalPlan leaf, String then, ScanFile now) { return deletes(then).equals(deletes(now.state)); }
+
+    public LogicalPlan keepOnly(LogicalPlan leaf, List files) { return keep(leaf, files); }
 
     public LogicalPlan keep(LogicalPlan leaf, List files) {
         IcebergScan scan = scan(leaf);

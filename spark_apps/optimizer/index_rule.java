@@ -223,13 +223,14 @@ class TableFiles {
         Object relation = leaf instanceof LogicalRelation ? (Object) ((LogicalRelation) leaf).relation() : ((DataSourceV2ScanRelation) leaf).relation().table();
         this.source = relation instanceof HadoopFsRelation ? (HadoopFsRelation) relation : null;
         if (relation instanceof KeyedRelation) table = ((KeyedRelation) relation).version + "@" + ((KeyedRelation) relation).uri;
-        else table = relation instanceof LakeTable ? ((LakeTable) relation).version + "@" + ((LakeTable) relation).uri : null;
+        else table = relation instanceof LakeTable ? ((LakeTable) relation).version + "@" + ((LakeTable) relation).uri : null;  // a connector's, of which Spark tells none
         this.find = find;
         this.session = session;
     }
 
     String[] names() {
         if (source != null) return source.inputFiles();
+        if (table == null) return new String[0];
         try {
             String[] paths = ((String) find.apply(table)).split("\0");
             List names = new ArrayList();
@@ -732,6 +733,7 @@ class ScanPart {
     List first = new ArrayList();
     LogicalPlan replacement;
     TableConnector connector;
+    boolean held;
     boolean decided;
     boolean again;
 
@@ -961,9 +963,12 @@ public class ScanRequest {
     private final Function files;
     private final Connectors connectors;
     private final IdentityHashMap together = new IdentityHashMap();
+    private final Map held = new HashMap();
+    private final LogicalPlan plan;
     private String refusal;
 
-    ScanRequest(Shuffles shuffles, JoinKeys joinKeys, List scans, RuleExecutor optimizer, SessionState session, Function files, Connectors connectors, long query, String marker) {
+    ScanRequest(LogicalPlan plan, Shuffles shuffles, JoinKeys joinKeys, List scans, RuleExecutor optimizer, SessionState session, Function files, Connectors connectors, long query, String marker) {
+        this.plan = plan;
         this.files = files;
         this.connectors = connectors;
         this.shuffles = shuffles;
@@ -1071,6 +1076,49 @@ public class ScanRequest {
         }
     }
 
+    /**
+     * Which files of a log a connector's scan has with exactly the rows that were recorded: their places, and how many others
+     * it reads, whose rows may count by those at some places; or why no copy of rows may be read in its place; JSON. "" where
+     * the list with this hash has not come.
+     */
+    public String same(int number, String hash, String read) throws Exception {
+        ScanPart scan = (ScanPart) scans.get(number);
+        LoggedFiles files = LoggedFiles.of(hash);
+        if (files == null) return "";
+        Map said = new LinkedHashMap();
+        try {
+            String why = new NoCopy(plan, scan).why();
+            if (why == null) {
+                HeldFiles found = new HeldFiles(scan, files, read);
+                held.put(Integer.valueOf(number), found);
+                said.put("places", found.same());
+                said.put("others", Integer.valueOf(found.others()));
+            } else {
+                said.put("why", why);
+            }
+        } catch (LinkageError error) {
+            connectors.failed(scan.connector, error);
+            throw new IllegalStateException("the version of its connector is another than is known: " + error);
+        }
+        return new com.fasterxml.jackson.databind.ObjectMapper().writeValueAsString(said);
+    }
+
+    /**
+     * Read rows of an index in place of a scan's files at some places, which have exactly these rows, and leave those out
+     * that have no row which counts; as keep does. Returns what keep does, and how many files are not read for they are held.
+     */
+    public String hold(int number, String places, LogicalPlan rows) throws Exception {
+        ScanPart scan = (ScanPart) scans.get(number);
+        long[] counts = new long[5];
+        try {
+            ((HeldFiles) held.get(Integer.valueOf(number))).put(HeldFiles.places(places), instead(scan, rows), counts);
+        } catch (LinkageError error) {
+            connectors.failed(scan.connector, error);
+            throw new IllegalStateException("the version of its connector is another than is known: " + error);
+        }
+        return new com.fasterxml.jackson.databind.ObjectMapper().writeValueAsString(counts);
+    }
+
     /** The list of a scan's files; Spark's own, which is looked at once a request. */
     private FileList listed(int number) throws Exception {
         Integer key = Integer.valueOf(number);
@@ -1170,6 +1218,11 @@ public class ScanRequest {
     /** Put rows in the place of a scan: an analyzed plan that has the needed columns by their names, among others. */
     public void replace(int number, LogicalPlan rows) throws Exception {
         ScanPart scan = (ScanPart) scans.get(number);
+        scan.replacement = instead(scan, rows);
+    }
+
+    /** Rows under the names and ids of a scan's part of the plan, by its filters. */
+    private LogicalPlan instead(ScanPart scan, LogicalPlan rows) throws Exception {
         rows = Described.in(rows, marker);
         Map byName = new HashMap();
         List output = Scala.toList(rows.output());
@@ -1188,7 +1241,7 @@ public class ScanRequest {
         plan = new Project(Scala.toSeq(named(scan.needed, Scala.toList(plan.output()))), plan);
         Expression rest = conjunction(scan.others);
         if (rest != null) plan = new Filter(rest, plan);
-        scan.replacement = new Project(Scala.toSeq(scan.projects), plan);
+        return new Project(Scala.toSeq(scan.projects), plan);
     }
 
     /** Let the query fail, with words for its author. */
@@ -1326,7 +1379,7 @@ public class IndexRule extends Rule {
             // A connector's scan keeps its own files, whose names it may be asked for.
             if (!scans.isEmpty() && Rules.asksForFiles(plan)) scans = ofConnectors(scans);
             if (!scans.isEmpty()) {
-                request = new ScanRequest(shuffles, joinKeys, scans, optimizer, session, files, connectors, Rules.query(), marker);
+                request = new ScanRequest(plan, shuffles, joinKeys, scans, optimizer, session, files, connectors, Rules.query(), marker);
                 decide.apply(request);
             }
         } catch (Throwable error) {
@@ -1354,11 +1407,13 @@ public class IndexRule extends Rule {
      */
     private LogicalPlan inSubqueries(LogicalPlan plan, List scans, SharedScans shared) {
         IdentityHashMap leaves = new IdentityHashMap();
+        List held = new ArrayList();
         for (int n = 0; n < scans.size(); n++) {
             ScanPart scan = (ScanPart) scans.get(n);
-            if (scan.connector != null && scan.replacement != null) leaves.put(scan.leaf, SubqueryPlans.leaf(scan.replacement));
+            if (scan.held) held.add(scan);
+            else if (scan.connector != null && scan.replacement != null) leaves.put(scan.leaf, SubqueryPlans.leaf(scan.replacement));
         }
-        return (LogicalPlan) plan.transformAllExpressions(new SubqueryPlans(this, shared, leaves));
+        return (LogicalPlan) plan.transformAllExpressions(new SubqueryPlans(this, shared, leaves, held));
     }
 
     /** Whether a plan has a scan of a connector's that was not decided on. */
@@ -1458,11 +1513,14 @@ class SubqueryPlans extends scala.runtime.AbstractPartialFunction {
     private final IndexRule rule;
     private final SharedScans shared;
     private final IdentityHashMap leaves;
+    private final List held;
 
-    SubqueryPlans(IndexRule rule, SharedScans shared, IdentityHashMap leaves) {
+    /** leaves: those that were changed. held: scans in whose place something else is read too. */
+    SubqueryPlans(IndexRule rule, SharedScans shared, IdentityHashMap leaves, List held) {
         this.rule = rule;
         this.shared = shared;
         this.leaves = leaves;
+        this.held = held;
     }
 
     public boolean isDefinedAt(Object expression) { return expression instanceof PlanExpression && ((PlanExpression) expression).plan() instanceof LogicalPlan; }
@@ -1472,9 +1530,28 @@ class SubqueryPlans extends scala.runtime.AbstractPartialFunction {
         PlanExpression query = (PlanExpression) expression;
         LogicalPlan plan = (LogicalPlan) query.plan();
         LogicalPlan changed = plan;
-        if (expression instanceof DynamicPruning) changed = leaves.isEmpty() ? plan : IndexRule.substitute(plan, leaves);
-        else if (rule.hasScans(plan)) changed = rule.decided(plan, shared);
+        if (expression instanceof DynamicPruning) changed = withHeld(leaves.isEmpty() ? plan : IndexRule.substitute(plan, leaves));
+        else changed = shared.decided(plan, rule);
         return changed == plan ? expression : query.withNewPlan(changed);
+    }
+
+    /** A plan that reads what the parts of the query do that are equal to its own: so it is the same side of a join. */
+    private LogicalPlan withHeld(LogicalPlan plan) {
+        if (held.isEmpty()) return plan;
+        IdentityHashMap replacements = new IdentityHashMap();
+        find(plan, replacements);
+        return replacements.isEmpty() ? plan : IndexRule.substitute(plan, replacements);
+    }
+
+    private void find(LogicalPlan node, IdentityHashMap replacements) {
+        for (int n = 0; n < held.size(); n++) {
+            ScanPart scan = (ScanPart) held.get(n);
+            if (!node.equals(scan.node)) continue;
+            replacements.put(node, scan.replacement);
+            return;
+        }
+        List children = Scala.toList(node.children());
+        for (int n = 0; n < children.size(); n++) find((LogicalPlan) children.get(n), replacements);
     }
 
     /** The leaf of a scan's part of a plan. */

@@ -459,6 +459,8 @@ class KeySide {
                     number = n;
                 }
             }
+            // What is read in place of a connector's scan is as pinned as that: files of an index never change.
+            if (part != null && part.held) return part.node.deterministic() && part.connector.isPinned(part.leaf) ? new KeySide(part.replacement, filters, "pinned", null, -1) : null;
             if (part != null && part.replacement != null) return find(part.replacement, key, new ArrayList(), marker, true, connector);
             if (part != null && !part.decided) return new KeySide(node, filters, "undecided", part, number);
             if (node instanceof LocalRelation) return new KeySide(node, filters, "local", null, -1);

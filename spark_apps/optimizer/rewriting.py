@@ -31,8 +31,9 @@ from spark_apps.mergetree.reader_settings import TEXTS, differing_setting
 from spark_apps.mergetree.schema import struct_type
 from spark_apps.mergetree.tree import Snapshot
 from spark_apps.optimizer.file_choice import NotChosen, choose_files
+from spark_apps.optimizer.held_rows import HeldRows, find_held_rows, is_narrow, text_of_costs
 from spark_apps.optimizer.join_keys import JoinKeys
-from spark_apps.optimizer.limits import MAX_INDEX_SHARE, MAX_QUERIES, MIN_SAVED_SECONDS, SURE_INDEX_SHARE
+from spark_apps.optimizer.limits import MAX_QUERIES
 from spark_apps.optimizer.scan_filters import joined, predicate_of
 from spark_apps.optimizer.scanned_files import CannotMatch, ScannedFiles, ScannedRows, ScannedSources, path_of
 from spark_apps.query.explain import Explanation, explain_plan
@@ -44,7 +45,6 @@ from spark_apps.query.planning import (
     filter_of,
     plan_read,
     prunes_by,
-    read_seconds,
 )
 from spark_apps.query.predicate_text import text_of_predicate
 from spark_apps.query.predicates import Filter
@@ -99,7 +99,7 @@ class ScanDecision:
     :param keys: for how many keys of a join's other side indexes were asked, by column, or why they were not; ``None``
         if the table has no index over the columns that its joins compare.
     :param scanned: of a table that its own connector reads, how many files are in the connector's own plan, and how
-        many of them are read.
+        many of them it reads; ``held``: how many of the others are not read because an index holds their rows.
     :param by_connector: whether it is such a table, none of whose files this package opens.
     """
 
@@ -112,6 +112,7 @@ class ScanDecision:
     keys: str | None = None
     scanned: tuple[int, int] | None = None
     by_connector: bool = field(default=False, repr=False)
+    held: int = 0
 
     @cached_property
     def explanation(self) -> Explanation | None:
@@ -125,7 +126,7 @@ class ScanDecision:
         """Return plain types, for JSON and XCom."""
         explanation = None if self.explanation is None else self.explanation.to_dict()
         return {"address": self.address, "replaced": self.replaced, "reason": self.reason,
-                "shuffle": self.shuffle, "keys": self.keys, "scanned": self.scanned,
+                "shuffle": self.shuffle, "keys": self.keys, "scanned": self.scanned, "held": self.held,
                 "explanation": explanation}  # fmt: skip
 
 
@@ -477,7 +478,7 @@ class Rewriter:
     def _choose_files(
         self, request: Any, number: int, scan: _Scan, query: _Query, keys: JoinKeys
     ) -> ScanDecision | None:
-        """Leave those files of a connector's scan out in which indexes find no row that counts."""
+        """Leave files of a connector's scan out in which indexes find no row that counts, or whose rows they hold."""
         left: list[ScanDecision] = []
         for handle, head in self._sources_at(scan.address, query, (scan.format,), scan.name, scan.id):
             if not head.indexes:
@@ -489,6 +490,16 @@ class Rewriter:
             except NotChosen as why:
                 left.append(ScanDecision(scan.address, False, str(why)))
                 continue
+            found = find_held_rows(request, number, scan, chosen, partial(_shuffles, request, number, logged))
+            if isinstance(found, HeldRows):
+                scanned, kept, _, _, held = found.put(request, number)
+                shuffle = None if found.plan.bucketed is None else _kept_text(found.rows)
+                return ScanDecision(
+                    scan.address, True, None, found.plan, shuffle=shuffle, keys=chosen.keys,
+                    scanned=(scanned, kept), held=held, by_connector=True,
+                )  # fmt: skip
+            not_used = {**chosen.plan.not_used, **found}
+            chosen = replace(chosen, plan=replace(chosen.plan, not_used=not_used))
             counts = chosen.keep(request, number) if chosen.rules_out else [0, 0]
             if counts is None or counts[1] < counts[0]:
                 files = None if counts is None else (counts[0], counts[1])
@@ -765,7 +776,7 @@ def _is_faster(plan: ReadPlan, joined: Collection[str]) -> bool:
     files = sum(map(len, plan.files.values()))
     fewer = files < len(plan.snapshot.state.files(DATA_TREE))
     return bool(
-        _is_narrow(plan, joined)
+        is_narrow(plan, joined)
         or plan.bucketed is not None
         or plan.block_choice
         or plan.keyed
@@ -774,30 +785,10 @@ def _is_faster(plan: ReadPlan, joined: Collection[str]) -> bool:
     )
 
 
-def _is_narrow(plan: ReadPlan, joined: Collection[str]) -> bool:
-    """Tell whether indexes that hold rows save more of a source's bytes than using them costs.
-
-    :param joined: columns that joins compare.
-    """
-    replacing = [use for use in plan.used if use.replaces]
-    held, stored = sum(use.bytes for use in replacing), sum(use.instead_of for use in replacing)
-    if held < SURE_INDEX_SHARE * stored:
-        return True
-    indexes = plan.snapshot.state.indexes
-    others = any(indexes[use.name].definition.columns[0] not in joined for use in replacing) if joined else False
-    saved = read_seconds(plan.snapshot.spark, max(0, stored - held))
-    return held < MAX_INDEX_SHARE * stored and saved > MIN_SAVED_SECONDS and not others
-
-
 def _why_not(plan: ReadPlan) -> str:
     """Return why a plan is not worth more than Spark's own scan."""
     reasons = [f"{name}: {why.reason}" for name, why in plan.not_used.items()]
-    reasons += [
-        f"{use.name}: it would read about {use.bytes:,} bytes, the files that it replaces {use.instead_of:,}, "
-        "which is not worth another scan"
-        for use in plan.used
-        if use.replaces
-    ]
+    reasons += [f"{use.name}: {text_of_costs(use)}" for use in plan.used if use.replaces]
     return "; ".join(reasons) or _NO_INDEX
 
 

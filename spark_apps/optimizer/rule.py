@@ -1,7 +1,7 @@
 """The rule in Spark's optimizer: compiled once a JVM, installed once a session, among those that others put there.
 
-Its Java part (``index_rule.java``, ``join_keys.java``, ``connector.java``) is compiled in the session
-(:mod:`spark_apps.engine.java_part`); what knows another format's connector is compiled beside it
+Its Java part (``index_rule.java``, ``join_keys.java``, ``connector.java``, ``held_files.java``) is compiled in the
+session (:mod:`spark_apps.engine.java_part`); what knows another format's connector is compiled beside it
 (:mod:`spark_apps.optimizer.connectors`).
 """
 
@@ -186,7 +186,7 @@ class InstalledRule:
         getattr(experimental, "extraOptimizations_$eq")(sequence)
 
 
-_PARTS = ("index_rule.java", "join_keys.java", "connector.java")
+_PARTS = ("index_rule.java", "join_keys.java", "connector.java", "held_files.java")
 
 
 @cache

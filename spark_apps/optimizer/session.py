@@ -196,6 +196,8 @@ class QueryExplanation(Printed):
                 scan.scanned
                 and f"{scan.scanned[1]:,} of {scan.scanned[0]:,} files of its connector's own plan are read"
             )
+            if kept and scan.held:
+                kept += f" by it; the rows of {scan.held:,} come from indexes"
             remarks += [f"{scan.address}: {text}" for text in (scan.reason, scan.shuffle, keys, kept) if text]
         columns = ("scan", "read by", "index", "files read", "skipped", "bytes read", "skipped")
         grids = [Grid(columns, rows), Grid(("scan", "not used", "code", "why"), unused)]

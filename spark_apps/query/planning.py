@@ -12,7 +12,7 @@ from __future__ import annotations
 import logging
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property, partial, reduce
 from operator import and_, or_
 from types import MappingProxyType
@@ -28,6 +28,7 @@ from spark_apps.indexes.handler import (
     IndexHandler,
     Key,
     PredicateProbe,
+    estimated_rows,
 )
 from spark_apps.indexes.limits import MAX_DRIVER_KEYS, MAX_RETURNED_KEYS
 from spark_apps.indexes.ranges import Range, range_of
@@ -314,7 +315,8 @@ class NotUsed:
     ``code`` is one of: ``no_keys`` (the predicate does not bound its columns),
     ``not_active``, ``covers_nothing``, ``unreadable``, ``no_handler``, ``too_many_keys``, ``too_many_values``,
     ``scan_is_cheaper``, ``cannot_prune``; of an index that holds rows also: ``lacks_columns``, ``too_much_appended``,
-    ``too_much_deleted``, ``merged_rows``, ``no_lineage``, ``costs_more``, ``nothing_left``; of a source's
+    ``too_much_deleted``, ``merged_rows``, ``no_lineage``, ``costs_more``, ``nothing_left``,
+    ``connector_reads`` (its connector must read the rows itself); of a source's
     ``session_differs``, ``session_unknown``, the first of one over expressions too, and ``damaged_records`` (which
     depend on the query); where there is no Spark session ``no_session``.
     """
@@ -495,6 +497,34 @@ def plan_read(
     )
 
 
+def hold_rows(plan: ReadPlan, shown: Snapshot, columns: Sequence[str], shuffled_by: Sequence[Shuffle] = ()) -> ReadPlan:
+    """Return a plan that reads rows from indexes, where that reads less, in place of files that it names.
+
+    The table's own files are not opened, and those that no index holds stay as they are in the plan.
+
+    :param plan: of what looks for files and reads them by itself.
+    :param shown: the table with those of its files alone in whose place a copy may be read.
+    :param columns: those wanted of the rows, and the predicate's. :param shuffled_by: see :func:`plan_read`.
+    """
+    draft = _Draft(shown, plan.predicate)
+    draft.groups = {group: None for group in draft.groups if group in plan.groups}
+    draft.shuffled_by, draft.opens_files = tuple(shuffled_by), False
+    draft.used, draft.not_used, draft.warnings = list(plan.used), dict(plan.not_used), list(plan.warnings)
+    _use_covering_indexes(draft, [name for name in shown.data.columns if name in columns])
+    held = frozenset[int]().union(*(scan.lineages for scan in draft.covering_scans))
+    left = ((group, [file for file in files if file.lineage not in held]) for group, files in plan.files.items())
+    return replace(
+        plan,
+        columns=tuple(columns),
+        files=MappingProxyType({group: files for group, files in left if files} if held else plan.files),
+        covering_scans=tuple(draft.covering_scans),
+        used=tuple(draft.used),
+        not_used=MappingProxyType(draft.not_used),
+        warnings=tuple(draft.warnings),
+        bucketed=_bucketed(draft),
+    )
+
+
 def plan_seconds(plan: ReadPlan) -> float:
     """Estimate how long Spark reads what a plan names, beyond what any query takes."""
     snapshot = plan.snapshot
@@ -579,6 +609,7 @@ class _Draft:
         self.all_groups = snapshot.groups()
         self.groups: dict[GroupKey, Keys] = dict.fromkeys(self.all_groups, None)
         self.shuffled_by: tuple[Shuffle, ...] = ()
+        self.opens_files = True
         self.handlers: Mapping[str, IndexHandler] = {}
         self.blocks: dict[int, frozenset[int]] = {}
         self.block_counts: dict[int, int] = {}
@@ -1154,7 +1185,11 @@ def _offer_of(draft: _Draft, entry: IndexEntry, needed: Sequence[str], candidate
         if isinstance(scan, CoveringScan) and not draft.snapshot.has_spark and scan.entries is None:
             scan = CannotPrune("its rows are read by Spark, and there is no session", "no_session")
         if isinstance(scan, CoveringScan):
-            offer = _Offer(name, scan, _cost(draft, whole_groups, needed, scan.lineages), _avoids_shuffle(draft, scan))
+            if draft.opens_files:
+                cost = _cost(draft, whole_groups, needed, scan.lineages)
+            else:
+                cost = _cost_unopened(draft, entry.definition, whole_groups, needed, scan.lineages)
+            offer = _Offer(name, scan, cost, _avoids_shuffle(draft, scan))
             if offer.saves > 0:
                 return offer
             text = f"it would read about {scan.bytes:,} bytes, the files that it replaces {offer.instead_of:,}"
@@ -1185,6 +1220,24 @@ def _cost(
         alone = {file.lineage for file in _unmerged_files(draft)}
         blocks = {lineage: some for lineage, some in blocks.items() if lineage in alone}
     return round(sum(_bytes(file, part, draft.groups[group], blocks) for group, file in counted))
+
+
+def _cost_unopened(
+    draft: _Draft,
+    definition: IndexDefinition,
+    groups: Mapping[GroupKey, list[DataFile]],
+    needed: Sequence[str],
+    lineages: frozenset[int],
+) -> int:
+    """Estimate as :func:`_cost` does, of files that are not opened: a row takes there what it does in the index."""
+    snapshot = draft.snapshot
+    files = [file for members in groups.values() for file in members if file.lineage in lineages]
+    entries = [file for file in snapshot.state.files(definition.tree) if file.rows > 0]
+    share = stored_share(snapshot, entries, needed, own=True) if entries else None
+    if share is None:
+        return round(column_share(snapshot.data.fields, set(needed)) * sum(file.bytes for file in files))
+    a_row = share * sum(file.bytes for file in entries) / sum(file.rows for file in entries)
+    return round(a_row * sum(map(estimated_rows, files)))
 
 
 def _part_of_rows(snapshot: Snapshot, files: Sequence[DataFile], needed: Iterable[str]) -> float:

@@ -10,7 +10,7 @@ import pytest
 import spark_apps
 from spark_apps import IndexedTable
 from spark_apps.actions.source_diff import difference
-from spark_apps.optimizer.rewriting import Rewriter
+from spark_apps.optimizer.rewriting import Rewriter, ScanDecision
 from spark_apps.sources.registry import open_source
 from spark_apps.storage.store import Store
 from spark_apps.timeline.log import Timeline
@@ -22,6 +22,16 @@ def compared(spark: Any, query: Any, *sources: str) -> list[tuple[int, int] | No
 
     ``None`` for a scan that all files are left to.
     """
+    return [scan.scanned for scan in decided(spark, query, *sources)]
+
+
+def compared_held(spark: Any, query: Any, *sources: str) -> list[tuple[int, int, int] | None]:
+    """Do as :func:`compared`, and return of how many files the rows come from an index, too."""
+    return [scan.scanned and (*scan.scanned, scan.held) for scan in decided(spark, query, *sources)]
+
+
+def decided(spark: Any, query: Any, *sources: str) -> list[ScanDecision]:
+    """Run a query with indexes and without, and return what was decided on its scans."""
     frame = (lambda: spark.sql(query)) if isinstance(query, str) else query
     spark_apps.disable(spark)
     expected = in_order(frame().collect())
@@ -31,9 +41,11 @@ def compared(spark: Any, query: Any, *sources: str) -> list[tuple[int, int] | No
         assert in_order(frame().collect()) == expected
     finally:
         spark_apps.disable(spark)
-    print([(scan.scanned, scan.reason, scan.keys) for scan in scans])  # noqa: T201 - shown where a test fails
+    for scan in scans:  # shown where a test fails
+        unused = {} if scan.plan is None else {name: why.reason for name, why in scan.plan.not_used.items()}
+        print(scan.scanned, scan.held, scan.reason, scan.keys, unused)  # noqa: T201
     assert not any(scan.failed for scan in scans), [scan.reason for scan in scans]
-    return [scan.scanned for scan in scans]
+    return list(scans)
 
 
 def compared_joins(spark: Any, name: str, key: Callable[[int], int], *sources: str) -> list[tuple[int, int] | None]:

@@ -224,6 +224,8 @@ def _beyond_thresholds(context: IndexContext, coverage: Coverage) -> CannotPrune
     """Return why so little of the table is as the index knows it that it is not used."""
     if not coverage.lineages:
         return CannotPrune("it holds rows of no file", "covers_nothing")
+    if context.snapshot.partial:
+        return None
     sizes = {file.lineage: file.bytes for file in context.snapshot.state.files(DATA_TREE)}
     total, covered = sum(sizes.values()), sum(coverage.bytes(lineage) for lineage in coverage.lineages)
     appended = sum(size for lineage, size in sizes.items() if lineage not in coverage.lineages)

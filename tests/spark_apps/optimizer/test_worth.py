@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from spark_apps.optimizer import rewriting
+from spark_apps.optimizer import held_rows
+from spark_apps.optimizer.file_choice import places_in, runs_of
 from spark_apps.query.planning import IndexUse
 from spark_apps.timeline.model import IndexDefinition
 
@@ -39,5 +40,10 @@ def plan(held: int, stored: int) -> Any:
 def test_given_an_index_that_reads_a_third_or_more_then_it_must_spare_time_and_lie_as_its_rows_are_joined(
     monkeypatch: pytest.MonkeyPatch, held: int, stored: int, joined: tuple[str, ...], narrow: bool
 ) -> None:
-    monkeypatch.setattr(rewriting, "read_seconds", lambda spark, size: size / (120 * _MB))
-    assert rewriting._is_narrow(plan(held, stored), joined) is narrow
+    monkeypatch.setattr(held_rows, "read_seconds", lambda spark, size: size / (120 * _MB))
+    assert held_rows.is_narrow(plan(held, stored), joined) is narrow
+
+
+@pytest.mark.parametrize("places", [[], [0], [3], [0, 1, 2, 7, 9, 10], list(range(40))])
+def test_given_places_of_files_then_they_are_read_back_as_they_were_written(places: list[int]) -> None:
+    assert places_in(runs_of(reversed(places))) == places
