@@ -15,18 +15,20 @@ from typing import Any
 import spark_apps
 from spark_apps import IndexedTable
 from spark_apps.storage.errors import LakeIndexError
-from tests.connectors.comparing import compared, unlike_its_list
+from tests.connectors.comparing import decided, unlike_its_list
 from tests.connectors.iceberg_tables import make, registered
 from tests.connectors.statements import Statements
 from tests.differential.tally import Tally
 
 FILES, ROWS, RIDERS = 4, 200, 40
 LEARNED = ("source.commits", "source.compared")
-INDEXES = (
-    ("by_key", "secondary", ["key"]),
-    ("by_rider", "secondary", ["rider"]),
-    ("by_n", "skipping", ["values(n)"]),
-    ("packed", "compact", ["key"]),
+INDEXES: tuple[tuple[str, str, list[str], dict[str, Any]], ...] = (
+    ("by_key", "secondary", ["key"], {}),
+    ("by_rider", "secondary", ["rider"], {}),
+    ("by_n", "skipping", ["values(n)"], {}),
+    ("packed", "compact", ["key"], {}),
+    ("held", "covering", ["key"], {"included": ["id", "n", "rider"]}),
+    ("riders", "covering", ["rider"], {"included": ["key"], "properties": {"layout": "buckets", "buckets": "2"}}),
 )
 
 
@@ -53,8 +55,8 @@ class History:
         spark.conf.set("spark.lakeindex.joinKeys.worth", "0")
         self.begin(seed)
         table = IndexedTable.load(spark, self.log)
-        for name, kind, columns in self.draw.sample(INDEXES, self.draw.randint(2, len(INDEXES))):
-            table.create_index(name, kind, columns)
+        for name, kind, columns, more in self.draw.sample(INDEXES, self.draw.randint(2, len(INDEXES))):
+            table.create_index(name, kind, columns, **more)
         self.versions = [self.newest()]
 
     def begin(self, seed: int) -> None:
@@ -162,19 +164,26 @@ class History:
         table = self.names[0]
         for condition in self.draw.sample(where, 2):
             self.compared(f"SELECT * FROM {table} WHERE {condition}")
+        of_rider = f"SELECT key, rider FROM {table} WHERE rider IN ('r{self.draw.randrange(RIDERS)}', 'new', 'x')"
+        self.compared(self.draw.choice([of_rider, f"{of_rider} AND key < {ROWS // 2}"]))
         source = f"(VALUES {', '.join(f'({key}L)' for key in self.statements.some_keys())}) s(key)"
         join = self.draw.choice(["JOIN", "LEFT SEMI JOIN", "RIGHT JOIN"])
         self.compared(f"SELECT t.* FROM {table} t {join} {source} ON t.key = s.key")
         old = self.draw.choice(self.versions)[0]
         self.compared(f"SELECT count(*), max(id) FROM {table} VERSION AS OF {old} WHERE key IN ({keys})")
+        self.compared(
+            f"SELECT a.key, b.rider FROM {table} a JOIN {table} b ON a.rider = b.rider WHERE a.key IN ({keys})"
+        )
 
     def compared(self, query: str) -> None:
         self.said.append(query)
         try:
-            scans = compared(self.spark, query, self.log)
+            scans = decided(self.spark, query, self.log)
         except AssertionError as error:
             raise AssertionError("\n".join([*self.said, str(error)])) from error
-        self.tally.add("queries", "pruned" if any(kept and kept[1] < kept[0] for kept in scans) else "whole")
+        kept = [scan.scanned for scan in scans if scan.scanned]
+        pruned = "pruned" if any(left < all_of_them for all_of_them, left in kept) else "whole"
+        self.tally.add("queries", "held" if any(scan.held for scan in scans) else pruned)
 
 
 class DeltaHistory(History):
