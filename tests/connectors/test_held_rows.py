@@ -41,12 +41,12 @@ class Trips:
     file: str
 
 
-def made(spark: Any, kind: str, folder: Path, name: str, files: int = FILES, rows: int = ROWS, **more: Any) -> str:
+def made(spark: Any, kind: str, folder: Path, name: str, files: int = FILES, rows: int = ROWS) -> str:
     """Make and register a table; return its name in SQL and the address of its log."""
-    frame = spark.range(rows).selectExpr(*COLUMNS, *more.get("columns", ()))
+    frame = spark.range(rows).selectExpr(*COLUMNS)
     if kind == "iceberg":
-        make(spark, f"prod.db.{name}", files, rows, more.get("columns", ()))
-        return f"prod.db.{name}"
+        make(spark, f"prod.db.held_{name}", files, rows)
+        return f"prod.db.held_{name}"
     writer = frame.repartitionByRange(files, "id").write.format("delta").option("delta.enableDeletionVectors", "true")
     writer.save(str(folder / name))
     return f"delta.`{folder / name}`"
@@ -150,7 +150,7 @@ def test_given_partitions_that_are_pruned_by_the_rows_of_an_index_then_those_of_
 ):
     kind = "iceberg" if trips.name.startswith("prod") else "delta"
     rows = spark.range(970).selectExpr("id", "cast(id % 97 AS int) AS p")
-    name = "prod.db.pruned" if kind == "iceberg" else f"delta.`{tmp_path / 'pruned'}`"
+    name = "prod.db.held_pruned" if kind == "iceberg" else f"delta.`{tmp_path / 'pruned'}`"
     if kind == "iceberg":
         rows.sortWithinPartitions("p").writeTo(name).using("iceberg").partitionedBy("p").create()
     else:
@@ -255,7 +255,7 @@ def test_given_partitions_and_columns_in_others_then_they_are_as_the_connector_r
         "id * 7919 % 400 AS key", "cast(id % 3 AS int) AS p", "named_struct('a', id, 'b', array(id)) AS deep",
         "cast(id AS decimal(20, 2)) AS price", "date'2026-01-01' + cast(id % 9 AS int) AS day",
     )  # fmt: skip
-    name = "prod.db.parted" if kind == "iceberg" else f"delta.`{tmp_path / 'parted'}`"
+    name = "prod.db.held_parted" if kind == "iceberg" else f"delta.`{tmp_path / 'parted'}`"
     if kind == "iceberg":
         rows.sortWithinPartitions("p").writeTo(name).using("iceberg").partitionedBy("p").create()
     else:
