@@ -18,7 +18,7 @@ from urllib.parse import unquote
 from spark_apps.layout.partitions import canonical_string, partition_path, value_of
 from spark_apps.layout.types import parse_type
 from spark_apps.sources.delta_places import read_checked
-from spark_apps.sources.logs.commits import Gap, LoggedFile, net, read_mark, write_mark
+from spark_apps.sources.logs.commits import Gap, LoggedFile, TableLog, net, read_mark, write_mark
 from spark_apps.sources.logs.delta import DeltaLog
 from spark_apps.sources.source_files import (
     STATE,
@@ -135,9 +135,8 @@ class DeltaTable:
         if said.get("reader") != reader:
             return Gap(source.version, None, "another reader listed it")
         try:
-            found = DeltaLog(Store(self._location.uri, self._storage_options)).since(
-                int(source.version), said.get("commit")
-            )
+            log: TableLog = DeltaLog(Store(self._location.uri, self._storage_options))
+            found = log.since(source.version, said.get("commit"))
         except StorageError as error:  # a session's own connector may have other rights
             return Gap(source.version, None, f"its log cannot be read: {error.message.rstrip('.')}")
         if isinstance(found, Gap):
@@ -156,7 +155,7 @@ class DeltaTable:
         mark = write_mark({**said, "commit": found.mark})
         return Changes(tuple(files), tuple(map(self._uri, sorted(removed))), found.version, mark, len(found.commits))
 
-    def _mark(self, version: int, said: Mapping[str, Any]) -> str | None:
+    def _mark(self, version: int, said: Mapping[str, str | None]) -> str | None:
         """Return the mark of a version; ``None`` where its commit is not there by itself.
 
         :param said: what the next reader has to know beside.

@@ -24,7 +24,9 @@ from spark_apps.engine.spark_versions import message_of
 from spark_apps.mergetree.external_files import metadata_paths
 from spark_apps.mergetree.schema import column, table_fields
 from spark_apps.mergetree.tree import ConnectorRows
-from spark_apps.sources.source_files import STATE, Listing, SourceFile, check_distinct
+from spark_apps.sources.logs.commits import MAX_COMMITS, Gap, read_mark, write_mark
+from spark_apps.sources.logs.hudi import FIRST_VERSION, Slice, effect, group_of
+from spark_apps.sources.source_files import STATE, Changes, Listing, SourceFile, check_distinct
 from spark_apps.storage.errors import (
     EnvironmentMismatch,
     StorageError,
@@ -38,7 +40,8 @@ from spark_apps.storage.store import Store
 from spark_apps.timeline.allowed_sources import Folder
 from spark_apps.timeline.files import DataFile
 from spark_apps.timeline.locations import locate
-from spark_apps.timeline.model import Field, TableDefinition
+from spark_apps.timeline.model import DATA_TREE, Field, TableDefinition
+from spark_apps.timeline.state import State
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -109,25 +112,69 @@ class HudiTable:
         :raises TableNotFound: if there is no table.
         :raises UnsupportedSource: if the rows are in files that are none of the table's own.
         """
-        at = self._at(None if version is None else str(version))
+        at = self._at(None if version is None else str(version), listed=True)
         if at is None:
             return Listing((), identity=None)
         self._version = at.said["version"]
         folder, columns = Folder(self._location.uri), _redefined(at.said["stored"])
         files = []
         for path, size, state in at.said["files"]:
-            if not folder.holds(path):
-                raise UnsupportedSource(
-                    f"The Hudi table {self._location.uri} has the file {path}, which is outside of it.",
-                    hint="Register the table that it belongs to.",
-                )
+            self._check_inside(folder, path)
             files.append(SourceFile(_absolute(path), int(size), etag=columns, state=state, through=CONNECTOR, why=_WHY))
         check_distinct(self._location.uri, files)
-        return Listing(tuple(files), self._version, _fields(at.said), (), at.said["id"])
+        followed = version is None and self._version is not None and at.said["table_version"] >= FIRST_VERSION
+        mark = write_mark(_mark(at.said)) if followed else None
+        return Listing(tuple(files), self._version, _fields(at.said), (), at.said["id"], mark)
+
+    def changes(self, state: State) -> Changes | Gap:
+        """Return what came and went since the instant that a state of a log of indexes names.
+
+        :raises TableNotFound: if there is no table.
+        """
+        source = state.table.source
+        assert source is not None and source.version is not None and source.mark is not None
+        before = read_mark(source.mark)
+        at = self._at(None, listed=False)
+        if at is None or before.keys() != _mark(at.said).keys():
+            return Gap(source.version, None, "it has no commit any more, or another reader listed it")
+        newest, now = at.said["version"], _mark(at.said)
+        if any(before[name] != now[name] for name in ("reader", "id", "columns", "settings")):
+            return Gap(source.version, newest, "its columns, or what the session reads them by, are others")
+        said = json.loads(at.table.changes(str(before["latest"]), str(before["oldest"]), MAX_COMMITS))
+        if said["gap"] is not None:
+            return Gap(source.version, newest, said["gap"])
+        groups = {group: file for file in state.files(DATA_TREE) if (group := group_of(file.path)) is not None}
+
+        def known(group: str) -> Slice | None:
+            file = groups.get(group)
+            return None if file is None else Slice.known(file.path, file.bytes, (file.extra or {}).get(STATE, ""))
+
+        found = effect(said["commits"], said["completed"], known)
+        if found.why is not None:
+            return Gap(source.version, newest, found.why)
+        folder, columns = Folder(self._location.uri), _redefined(said["stored"])
+        files, gone = [], []
+        for group, slice_ in found.slices.items():
+            if slice_ is not None:
+                self._check_inside(folder, slice_.path)
+                lines, path = slice_.lines(said["settings"]), _absolute(slice_.path)
+                files.append(SourceFile(path, slice_.size, etag=columns, state=lines, through=CONNECTOR, why=_WHY))
+            if group in groups and (slice_ is None or groups[group].path != _absolute(slice_.path)):
+                gone.append(groups[group].path)
+        self._version = newest
+        mark = write_mark(_mark(said))
+        return Changes(tuple(files), tuple(gone), newest, mark, len(said["commits"]), _fields(said))
+
+    def _check_inside(self, folder: Folder, path: str) -> None:
+        if not folder.holds(path):
+            raise UnsupportedSource(
+                f"The Hudi table {self._location.uri} has the file {path}, which is outside of it.",
+                hint="Register the table that it belongs to.",
+            )
 
     def columns(self) -> tuple[Field, ...]:
         """Return the table's own columns. :raises UnsupportedSource: if it has no commit yet."""
-        at = self._at(None)
+        at = self._at(None, listed=False)
         if at is None:
             raise UnsupportedSource(
                 f"The Hudi table {self._location.uri} has no commit yet.", hint="Write rows into it first."
@@ -145,7 +192,7 @@ class HudiTable:
         self, spark: SparkSession, files: Sequence[DataFile], columns: Sequence[str]
     ) -> ConnectorRows | None:
         """Return the rows of slices. :raises StorageError: if the table has one no more as it was listed."""
-        at = self._at(self._version)
+        at = self._at(self._version, listed=False)
         asked = json.dumps({file.path: (file.extra or {}).get(STATE, "") for file in files})
         try:
             assert at is not None
@@ -167,12 +214,16 @@ class HudiTable:
         store = Store(self._location.uri, self._storage_options)
         return ConnectorRows(located, _FILE, lambda path: metadata_paths(store.spark_path(path)))
 
-    def _at(self, version: str | None) -> _Version | None:
-        """Load the table as of an instant, the newest by default; ``None`` if it has no commit."""
+    def _at(self, version: str | None, listed: bool) -> _Version | None:
+        """Load the table as of an instant, the newest by default; ``None`` if it has no commit.
+
+        :param listed: with its slices.
+        """
         if version is not None and not version.isdigit():
             raise VersionNotFound(f"{version!r} is no instant of a Hudi table.", hint="Give a number.")
-        if version is not None and self._last is not None and self._last.said["version"] == version:
-            return self._last
+        last = self._last
+        if last is not None and last.said["version"] == version and (not listed or "files" in last.said):
+            return last
         if self._spark is None or not has_hudi(self._spark):
             raise self._without_reader()
         spark: Any = self._spark
@@ -189,7 +240,7 @@ class HudiTable:
                     f"The timeline of the Hudi table {self._location.uri} has no commit {version}.",
                     hint="Choose an instant that it still holds.",
                 )
-            text = table.describe()
+            text = table.describe() if listed else table.describeColumns()
         except VersionNotFound:
             raise
         except Exception as error:
@@ -231,6 +282,13 @@ def _absolute(path: str) -> str:
     if path.startswith("file:"):
         return "file:///" + path.removeprefix("file:").lstrip("/")
     return path if "://" in path else f"file://{path}"
+
+
+def _mark(said: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what is to be known again of a version: what must be as it was, and how far the timeline is."""
+    known = {"reader": CONNECTOR, "id": said["id"], "columns": _redefined(said["stored"])}
+    settings = hashlib.blake2b(said["settings"].encode(), digest_size=16).hexdigest()
+    return {**known, "settings": settings, "latest": said["latest"], "oldest": said["oldest"]}
 
 
 def _fields(said: Mapping[str, Any]) -> tuple[Field, ...]:

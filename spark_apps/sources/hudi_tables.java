@@ -293,13 +293,7 @@ public class HudiTable {
     /** Newest commit, id, columns, how files know them, and the slices; JSON. Null where the table has no commit. */
     public String describe() throws Exception {
         if (index == null) return null;
-        Map said = new LinkedHashMap();
-        HoodieTimeline commits = index.metaClient().getCommitsTimeline().filterCompletedInstants();
-        said.put("version", commits.empty() ? null : ((HoodieInstant) commits.lastInstant().get()).requestedTime());
-        said.put("id", Identity.of(index.metaClient()));
-        StructType columns = columns();
-        said.put("schema", columns.json());
-        said.put("stored", Columns.stored(index, columns));
+        Map said = described();
         List files = new ArrayList();
         List slices = Slice.all(index, (@SEQ@) Slice.none(), settings);
         for (int n = 0; n < slices.size(); n++) {
@@ -309,6 +303,100 @@ public class HudiTable {
         }
         said.put("files", files);
         return JSON.writeValueAsString(said);
+    }
+
+    /** As describe, without the slices. */
+    public String describeColumns() throws Exception { return index == null ? null : JSON.writeValueAsString(described()); }
+
+    /** Also how far the timeline is: the last completion, and what was requested before and may still be completed. */
+    private Map described() throws Exception {
+        Map said = new LinkedHashMap();
+        HoodieTimeline commits = index.metaClient().getCommitsTimeline().filterCompletedInstants();
+        String version = commits.empty() ? null : ((HoodieInstant) commits.lastInstant().get()).requestedTime();
+        said.put("version", version);
+        said.put("id", Identity.of(index.metaClient()));
+        StructType columns = columns();
+        said.put("schema", columns.json());
+        said.put("stored", Columns.stored(index, columns));
+        said.put("settings", settings.lines);
+        said.put("table_version", Integer.valueOf(index.metaClient().getTableConfig().getTableVersion().versionCode()));
+        List instants = index.metaClient().getActiveTimeline().getInstants();
+        String latest = "", oldest = version;
+        for (int n = 0; n < instants.size(); n++) {
+            HoodieInstant instant = (HoodieInstant) instants.get(n);
+            if (instant.isCompleted() && instant.getCompletionTime() != null && instant.getCompletionTime().compareTo(latest) > 0) latest = instant.getCompletionTime();
+            if (!instant.isCompleted() && oldest != null && instant.requestedTime().compareTo(oldest) < 0) oldest = instant.requestedTime();
+        }
+        said.put("latest", latest);
+        said.put("oldest", oldest);
+        return said;
+    }
+
+    /**
+     * As describe, but in place of the slices what each instant wrote that was completed since a moment, in that order, by
+     * the commits' metadata alone. oldest: the first of those that may have been. "gap" says why it is not known.
+     */
+    public String changes(String since, String oldest, int most) throws Exception {
+        if (index == null) return null;
+        Map said = described();
+        org.apache.hudi.common.table.timeline.HoodieActiveTimeline timeline = index.metaClient().getActiveTimeline();
+        List instants = timeline.getInstants();
+        java.util.TreeMap ordered = new java.util.TreeMap();
+        Map completed = new LinkedHashMap();
+        String gap = timeline.empty() || ((HoodieInstant) timeline.firstInstant().get()).requestedTime().compareTo(oldest) > 0 ? "instants since were archived" : null;
+        for (int n = 0; n < instants.size(); n++) {
+            HoodieInstant instant = (HoodieInstant) instants.get(n);
+            if (!instant.isCompleted() || instant.getCompletionTime() == null) continue;
+            completed.put(instant.requestedTime(), instant.getCompletionTime());
+            if (instant.getCompletionTime().compareTo(since) > 0) ordered.put(instant.getCompletionTime() + " " + instant.requestedTime(), instant);
+        }
+        if (ordered.size() > most) gap = "there are more than " + most + " instants since";
+        List commits = new ArrayList();
+        Iterator each = ordered.values().iterator();
+        while (gap == null && each.hasNext()) {
+            HoodieInstant instant = (HoodieInstant) each.next();
+            String action = instant.getAction();
+            if (action.equals(HoodieTimeline.CLEAN_ACTION) || action.equals(HoodieTimeline.SAVEPOINT_ACTION) || action.equals(HoodieTimeline.INDEXING_ACTION)) continue;
+            boolean writes = action.equals(HoodieTimeline.COMMIT_ACTION) || action.equals(HoodieTimeline.DELTA_COMMIT_ACTION) || action.equals(HoodieTimeline.REPLACE_COMMIT_ACTION);
+            Map commit = writes ? commit(timeline, instant) : null;
+            if (commit == null) gap = "an instant since was of the action " + action;
+            else commits.add(commit);
+        }
+        said.put("gap", gap);
+        said.put("commits", commits);
+        said.put("completed", completed);
+        return JSON.writeValueAsString(said);
+    }
+
+    /** What an instant wrote: file groups with the file, its bytes, and its names where it is of log files; null where that is not known. */
+    private Map commit(HoodieTimeline timeline, HoodieInstant instant) throws Exception {
+        org.apache.hudi.common.model.HoodieCommitMetadata metadata = org.apache.hudi.common.table.timeline.TimelineUtils.getCommitMetadata(instant, timeline);
+        if (metadata.getOperationType() == org.apache.hudi.common.model.WriteOperationType.LOG_COMPACT) return null;
+        List written = new ArrayList();
+        List stats = metadata.getWriteStats();
+        for (int n = 0; n < stats.size(); n++) {
+            org.apache.hudi.common.model.HoodieWriteStat stat = (org.apache.hudi.common.model.HoodieWriteStat) stats.get(n);
+            if (stat.getCdcStats() != null && !stat.getCdcStats().isEmpty()) return null;
+            if (stat.getPath() == null) continue;
+            String path = new Path(index.getBasePath().toString(), stat.getPath()).toString();
+            List logs = new ArrayList();
+            if (FSUtils.isLogFile(new Path(path).getName())) {
+                if (stat instanceof org.apache.hudi.common.model.HoodieDeltaWriteStat) logs.addAll(((org.apache.hudi.common.model.HoodieDeltaWriteStat) stat).getLogFiles());
+                if (logs.isEmpty()) logs.add(new Path(path).getName());
+            }
+            written.add(Arrays.asList(new Object[] {stat.getFileId(), path, Long.valueOf(stat.getFileSizeInBytes()), logs}));
+        }
+        List replaced = new ArrayList();
+        if (metadata instanceof org.apache.hudi.common.model.HoodieReplaceCommitMetadata) {
+            Iterator ids = ((org.apache.hudi.common.model.HoodieReplaceCommitMetadata) metadata).getPartitionToReplaceFileIds().values().iterator();
+            while (ids.hasNext()) replaced.addAll((List) ids.next());
+        } else if (instant.getAction().equals(HoodieTimeline.REPLACE_COMMIT_ACTION)) return null;
+        Map said = new LinkedHashMap();
+        said.put("version", instant.requestedTime());
+        said.put("operation", String.valueOf(metadata.getOperationType()).toLowerCase());
+        said.put("written", written);
+        said.put("replaced", replaced);
+        return said;
     }
 
     /** Whether the timeline still has a commit. */

@@ -7,8 +7,10 @@ by equality are refused.
 
 from __future__ import annotations
 
+import hashlib
 import logging
 from collections.abc import Iterator, Mapping, Sequence
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from spark_apps.layout.partitions import canonical_string, partition_path
@@ -16,7 +18,9 @@ from spark_apps.layout.types import date_or_time, parse_type
 from spark_apps.mergetree.schema import quote
 from spark_apps.sources.iceberg_catalog import io_properties, load_at, load_named
 from spark_apps.sources.iceberg_tables import iceberg_of
-from spark_apps.sources.source_files import STATE, Listing, SourceFile, cast_to_schema, check_distinct
+from spark_apps.sources.logs.commits import Gap, read_mark, write_mark
+from spark_apps.sources.logs.iceberg import IcebergLog, absolute_path, effect
+from spark_apps.sources.source_files import STATE, Changes, Listing, SourceFile, cast_to_schema, check_distinct
 from spark_apps.storage.errors import (
     EnvironmentMismatch,
     InvalidInput,
@@ -30,7 +34,8 @@ from spark_apps.storage.errors import (
 from spark_apps.timeline.allowed_sources import CATALOG, IDENTIFIER, READER, check_files
 from spark_apps.timeline.files import DataFile
 from spark_apps.timeline.locations import Location, locate
-from spark_apps.timeline.model import Field, SourceDefinition, TableDefinition
+from spark_apps.timeline.model import DATA_TREE, Field, SourceDefinition, TableDefinition
+from spark_apps.timeline.state import State
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -163,6 +168,7 @@ def _type(schema: Any, field_id: int) -> str:
 
 
 ENGINE = "pyiceberg"
+_DELETES = "delete files"
 _AS_PARTITION = {"tinyint", "smallint", "int", "bigint", "string", "boolean", "date"}
 
 
@@ -228,10 +234,48 @@ class IcebergTable:
         why, columns = same_names_and_types(table, schema), redefined_columns(table, schema)
         self._version = str(snapshot.snapshot_id)
         files = [
-            self._file(table, task, identity, fields, why, columns) for task in self._plan(table, snapshot).values()
+            self._file(
+                table, task.file, [str(one.file_path) for one in task.delete_files], identity, fields, why, columns
+            )
+            for task in self._plan(table, snapshot).values()
         ]
         check_distinct(self.location.uri, files)
-        return Listing(tuple(files), self._version, fields, identity, own_id)
+        mark = write_mark(_known(table, why, columns))
+        return Listing(tuple(files), self._version, fields, identity, own_id, mark)
+
+    def changes(self, state: State) -> Changes | Gap:
+        """Return what came and went since the snapshot that a state of a log of indexes names."""
+        source = state.table.source
+        assert source is not None and source.version is not None and source.mark is not None
+        table, since = self._open(), source.version
+        current = table.current_snapshot()
+        schema = _schema_of(table, current)
+        why, columns = same_names_and_types(table, schema), redefined_columns(table, schema)
+        if read_mark(source.mark) != _known(table, why, columns):
+            return Gap(since, None, "another reader listed it, or its columns were redefined, or it was made anew")
+        log = IcebergLog(table, self._check_files)
+        said = log.since(since)
+        if isinstance(said, Gap):
+            return said
+        fields, identity = self.columns(table, current)
+        if not said.commits:
+            return Changes((), (), since, source.mark, 0, fields)
+        found = effect(said.commits, log.start(since), log.has_deletes(), ListedDeletes(state))
+        if found.why is None and any(
+            not deletes and path not in found.added for path, deletes in found.deletes.items()
+        ):
+            found.why = "deletes were taken away"
+        if found.why is not None:
+            return Gap(since, said.version, found.why)
+        self._version = said.version
+        files = []
+        for path, deletes in found.deletes.items():
+            if path in found.added:
+                data = found.added[path].format_file
+                files.append(self._file(table, data, deletes, identity, fields, why, columns))
+            else:
+                files.append(_with_deletes(state, path, deletes, columns))
+        return Changes(tuple(files), tuple(sorted(found.removed)), said.version, source.mark, len(said.commits), fields)
 
     def columns(self, table: Any = None, snapshot: Any = None) -> tuple[tuple[Field, ...], tuple[str, ...]]:
         """Return the fields, and the columns that the table is partitioned by as they are.
@@ -252,9 +296,15 @@ class IcebergTable:
         return fields, tuple(usable) if specs <= {table.spec().spec_id} else ()
 
     def _file(
-        self, table: Any, task: Any, identity: Sequence[str], fields: Sequence[Field], why: str | None, columns: str
+        self,
+        table: Any,
+        data: Any,
+        deletes: Sequence[str],
+        identity: Sequence[str],
+        fields: Sequence[Field],
+        why: str | None,
+        columns: str,
     ) -> SourceFile:
-        data = task.file
         types = {field.name: field.type for field in fields}
         spec = table.specs()[data.spec_id]
         partition_values = {
@@ -271,9 +321,8 @@ class IcebergTable:
         values = [_plain_value(partition_values[name], types[name]) for name in identity]
         kinds = [types[name] for name in identity]
         beside = sorted(str(name) for name in partition_values.keys() - set(identity))
-        deletes = sorted(str(delete.file_path) for delete in task.delete_files)
         if deletes:
-            why = "delete files"
+            why = _DELETES
         elif why is None and beside:
             # Such a column may be in the metadata only.
             why = f"partition column {beside[0]!r}, by which the table was not partitioned when it was registered"
@@ -285,7 +334,7 @@ class IcebergTable:
             rows=int(data.record_count) if not deletes else -1,
             partition=partition_path(identity, values, kinds),
             partition_values=tuple(canonical_string(v, parse_type(k)) for v, k in zip(values, kinds, strict=True)),
-            state="\n".join([*deletes, columns] if columns else deletes),
+            state=_state(deletes, columns),
             through=ENGINE if why is not None else None,
             why=why,
         )
@@ -421,6 +470,60 @@ class IcebergTable:
         return cast_to_schema(rows, schema)
 
 
+def _known(table: Any, why: str | None, columns: str) -> dict[str, Any]:
+    """Return what of a table must be as it was, for the files that are listed to stay as they are."""
+    return {"reader": ENGINE, "id": str(table.metadata.table_uuid), "why": why, "columns": digest(columns)}
+
+
+def digest(text: str) -> str:
+    """Return a text's digest, for a mark."""
+    return hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
+
+
+def _state(deletes: Sequence[str], columns: str) -> str:
+    lines = sorted(deletes)
+    return "\n".join([*lines, columns] if columns else lines)
+
+
+def _with_deletes(state: State, path: str, deletes: Sequence[str], columns: str) -> SourceFile:
+    """Return a file of a state with other deletes."""
+    file = state.file_set.get(DATA_TREE, path)
+    assert file is not None
+    return SourceFile(
+        path=path,
+        bytes=file.bytes,
+        partition=file.partition,
+        partition_values=state.partitions[file.partition].values if file.partition in state.partitions else (),
+        state=_state(deletes, columns),
+        through=ENGINE,
+        why=_DELETES,
+    )
+
+
+class ListedDeletes:
+    """The deletes of files as a state has them."""
+
+    def __init__(self, state: State) -> None:
+        self._state = state
+
+    def of(self, path: str) -> list[str] | None:
+        """Return the locations of a file's deletes; ``None`` if the state has not the file."""
+        file = self._state.file_set.get(DATA_TREE, path)
+        return None if file is None else deletes_of(file)
+
+    def holding(self, location: str) -> list[str]:
+        """Return the paths of the files that a file of deletes is on."""
+        return self._holders.get(location, [])
+
+    @cached_property
+    def _holders(self) -> dict[str, list[str]]:
+        holders: dict[str, list[str]] = {}
+        for file in self._state.files(DATA_TREE):
+            for location in deletes_of(file):
+                holders.setdefault(location, []).append(file.path)
+        return holders
+
+
 def deletes_of(file: DataFile) -> list[str]:
     """Return the locations of the deletes that a file was recorded with: its state also has lines of columns."""
     lines = str((file.extra or {}).get(STATE) or "").split("\n")
@@ -434,13 +537,6 @@ def _schema_of(table: Any, snapshot: Any) -> Any:
         return table.schema()
     is_current = current is not None and snapshot.snapshot_id == current.snapshot_id
     return table.schema() if is_current else table.schemas()[snapshot.schema_id]
-
-
-def absolute_path(path: str) -> str:
-    """Return the location of a file as a log has it, with a scheme."""
-    if path.startswith("file:"):
-        return "file:///" + path.removeprefix("file:").lstrip("/")
-    return path if "://" in path else f"file://{path}"
 
 
 def _plain_value(value: Any, kind: str) -> Any:

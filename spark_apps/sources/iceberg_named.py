@@ -11,16 +11,19 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from spark_apps.mergetree.schema import table_fields
-from spark_apps.sources.iceberg import ENCRYPTED, absolute_path, deletes_of, redefined_lines
+from spark_apps.sources.iceberg import ENCRYPTED, ListedDeletes, deletes_of, digest, redefined_lines
 from spark_apps.sources.iceberg_tables import IcebergSession, NamedTable, iceberg_of
-from spark_apps.sources.source_files import Listing, SourceFile, check_distinct
+from spark_apps.sources.logs.commits import Gap, LoggedDelete, LoggedFile, TableCommit, read_mark, write_mark
+from spark_apps.sources.logs.iceberg import EXPIRED, NO_ANCESTOR, TOO_MANY, Start, absolute_path, effect
+from spark_apps.sources.source_files import Changes, Listing, SourceFile, check_distinct
 from spark_apps.storage.errors import EnvironmentMismatch, SourceNotAllowed, TableNotFound, UnsupportedSource
 from spark_apps.storage.names import check_source_column_name
 from spark_apps.timeline.allowed_sources import CATALOG, IDENTIFIER, READER
 from spark_apps.timeline.catalog_names import join
 from spark_apps.timeline.files import DataFile
 from spark_apps.timeline.locations import Location, locate
-from spark_apps.timeline.model import Field, TableDefinition
+from spark_apps.timeline.model import DATA_TREE, Field, TableDefinition
+from spark_apps.timeline.state import State
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -79,7 +82,38 @@ class NamedIcebergTable:
         columns = redefined_lines(said["schema_id"], said["schemas"])
         files = [_file(each, columns) for each in said["files"]]
         check_distinct(self._location.uri, files)
-        return Listing(tuple(files), said["version"], _fields(said), (), said["id"])
+        mark = None if said["version"] is None else write_mark(_known(said))
+        return Listing(tuple(files), said["version"], _fields(said), (), said["id"], mark)
+
+    def changes(self, state: State) -> Changes | Gap:
+        """Return what came and went since the snapshot that a state of a log of indexes names.
+
+        :raises TableNotFound: if the catalog has no table of this name.
+        """
+        source = state.table.source
+        assert source is not None and source.version is not None and source.mark is not None
+        said = self._session().changes(self._name, source.version)
+        if said is None:
+            raise self._missing()
+        self._check_place(said["location"])
+        newest = said["version"]
+        if read_mark(source.mark) != _known(said):
+            return Gap(source.version, newest, "another reader listed it, or its columns were redefined")
+        if said["gap"] is not None:
+            return Gap(source.version, newest, _GAPS[said["gap"]])
+        commits = [_commit(each) for each in reversed(said["commits"])]
+        start = Start(said["start"], said["start_deletes"])
+        found = effect(commits, start, said["has_deletes"], ListedDeletes(state))
+        if found.why is not None:
+            return Gap(source.version, newest, found.why)
+        self._version, self._pinned = newest, said["pinned"]
+        columns, files = redefined_lines(said["schema_id"], said["schemas"]), []
+        for path, deletes in found.deletes.items():
+            file = found.added.get(path) or state.file_set.get(DATA_TREE, path)
+            assert file is not None
+            files.append(_file((path, file.bytes, file.rows, deletes), columns))
+        removed = tuple(sorted(found.removed))
+        return Changes(tuple(files), removed, newest, source.mark, len(commits), _fields(said))
 
     def check(self, files: Sequence[DataFile]) -> None:
         """Check nothing: data files of Iceberg are never rewritten, and Spark says if one is gone."""
@@ -139,6 +173,37 @@ class NamedIcebergTable:
                 f"the catalog {self._options[CATALOG]}.",
             )
         return session
+
+
+_GAPS = {"ancestor": NO_ANCESTOR, "expired": EXPIRED, "many": TOO_MANY}
+
+
+def _known(said: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what of a table must be as it was, for the files that are listed to stay as they are."""
+    columns = digest(redefined_lines(said["schema_id"], said["schemas"]))
+    return {"reader": CONNECTOR, "id": said["id"], "columns": columns}
+
+
+def _commit(said: Mapping[str, Any]) -> TableCommit:
+    added = [
+        LoggedFile(absolute_path(path), int(size), int(rows), sequence=number)
+        for path, size, rows, number in said["added"]
+    ]
+    came, went = ([_delete(*each) for each in said[name]] for name in ("deletes_added", "deletes_removed"))
+    return TableCommit(
+        said["version"],
+        said["time"] / 1000,
+        said["operation"] or "",
+        tuple(added),
+        tuple(map(absolute_path, said["removed"])),
+        deletes_added=tuple(came),
+        deletes_removed=tuple(went),
+        sequence=said["sequence"],
+    )
+
+
+def _delete(path: str, of: str | None, is_vector: bool) -> LoggedDelete:
+    return LoggedDelete(path, None if of is None else absolute_path(of), is_vector)
 
 
 def _file(said: Sequence[Any], columns: str) -> SourceFile:

@@ -19,6 +19,7 @@ import java.util.Set;
 
 import org.apache.iceberg.BaseTable;
 import org.apache.iceberg.ContentFile;
+import org.apache.iceberg.DeleteFile;
 import org.apache.iceberg.FileScanTask;
 import org.apache.iceberg.Schema;
 import org.apache.iceberg.Snapshot;
@@ -283,6 +284,12 @@ public class IcebergTables {
         Table table = load(name);
         if (!(table instanceof BaseTable)) return null;
         Snapshot snapshot = snapshot(table, version);
+        Map said = described(table, snapshot);
+        said.put("files", snapshot == null ? new ArrayList() : files(table, snapshot));
+        return JSON.writeValueAsString(said);
+    }
+
+    private static Map described(Table table, Snapshot snapshot) throws Exception {
         Map said = new LinkedHashMap();
         said.put("id", table.uuid().toString());
         said.put("location", table.location());
@@ -293,8 +300,84 @@ public class IcebergTables {
         said.put("pinned", Boolean.valueOf(snapshot != null && Integer.valueOf(schema.schemaId()).equals(snapshot.schemaId())));
         said.put("stored", stored(table, schema));
         said.put("schemas", schemas(table));
-        said.put("files", snapshot == null ? new ArrayList() : files(table, snapshot));
+        return said;
+    }
+
+    /**
+     * As listing, of the current snapshot, but in place of its files what each snapshot since another did, newest first:
+     * of the manifests that these wrote alone. "gap" says where that is not known: the other is no ancestor, those between
+     * were expired, or they are too many.
+     */
+    public String changes(String name, String since, int most) throws Exception {
+        Table table = load(name);
+        if (!(table instanceof BaseTable)) return null;
+        Snapshot current = table.currentSnapshot();
+        Map said = described(table, current);
+        List between = new ArrayList();
+        String gap = null;
+        Snapshot at = current;
+        while (gap == null && !(at != null && since.equals(Long.toString(at.snapshotId())))) {
+            if (at == null) { gap = "ancestor"; break; }
+            if (between.size() >= most) { gap = "many"; break; }
+            between.add(at);
+            if (at.parentId() == null) { at = null; continue; }
+            if (since.equals(at.parentId().toString())) break;
+            at = table.snapshot(at.parentId().longValue());
+            if (at == null) gap = "expired";
+        }
+        List commits = new ArrayList();
+        for (int n = 0; gap == null && n < between.size(); n++) commits.add(commit(table, (Snapshot) between.get(n)));
+        Snapshot start = since.matches("-?[0-9]{1,19}") ? table.snapshot(Long.parseLong(since)) : null;
+        said.put("gap", gap);
+        said.put("commits", commits);
+        said.put("start", start == null ? null : Long.valueOf(start.sequenceNumber()));
+        said.put("start_deletes", Boolean.valueOf(start == null || mayBeOfSeveral(deletes(start.addedDeleteFiles(table.io()).iterator()))));
+        said.put("has_deletes", Boolean.valueOf(current != null && !"0".equals(summary(current, "total-delete-files", ""))));
         return JSON.writeValueAsString(said);
+    }
+
+    private static String summary(Snapshot snapshot, String name, String without) {
+        String value = snapshot.summary() == null ? null : (String) snapshot.summary().get(name);
+        return value == null ? without : value;
+    }
+
+    private static Map commit(Table table, Snapshot snapshot) throws Exception {
+        Map said = new LinkedHashMap();
+        said.put("version", Long.toString(snapshot.snapshotId()));
+        said.put("time", Long.valueOf(snapshot.timestampMillis()));
+        said.put("operation", snapshot.operation());
+        said.put("sequence", Long.valueOf(snapshot.sequenceNumber()));
+        List added = new ArrayList();
+        Iterator each = snapshot.addedDataFiles(table.io()).iterator();
+        while (each.hasNext()) {
+            ContentFile file = (ContentFile) each.next();
+            added.add(Arrays.asList(new Object[] {file.location(), Long.valueOf(file.fileSizeInBytes()), Long.valueOf(file.recordCount()), file.dataSequenceNumber()}));
+        }
+        said.put("added", added);
+        List removed = new ArrayList();
+        each = snapshot.removedDataFiles(table.io()).iterator();
+        while (each.hasNext()) removed.add(((ContentFile) each.next()).location());
+        said.put("removed", removed);
+        said.put("deletes_added", deletes(snapshot.addedDeleteFiles(table.io()).iterator()));
+        said.put("deletes_removed", deletes(snapshot.removedDeleteFiles(table.io()).iterator()));
+        return said;
+    }
+
+    private static boolean mayBeOfSeveral(List deletes) {
+        for (int n = 0; n < deletes.size(); n++) if (((List) deletes.get(n)).get(1) == null) return true;
+        return false;
+    }
+
+    /** Each file of deletes: its location, the data file that it is of, null where that may be several, and whether it is a deletion vector. */
+    private static List deletes(Iterator files) {
+        List said = new ArrayList();
+        while (files.hasNext()) {
+            DeleteFile file = (DeleteFile) files.next();
+            boolean byEquality = file.content() == org.apache.iceberg.FileContent.EQUALITY_DELETES;
+            String of = byEquality ? null : org.apache.iceberg.util.ContentFileUtil.referencedDataFileLocation(file);
+            said.add(Arrays.asList(new Object[] {file.location(), of, Boolean.valueOf(org.apache.iceberg.util.ContentFileUtil.isDV(file))}));
+        }
+        return said;
     }
 
     private static Snapshot snapshot(Table table, String version) {

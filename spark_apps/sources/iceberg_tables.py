@@ -21,6 +21,7 @@ from spark_apps.engine.spark_utils import frame_of_plan, over_connect
 from spark_apps.engine.spark_versions import message_of
 from spark_apps.mergetree.schema import column
 from spark_apps.mergetree.tree import ConnectorRows
+from spark_apps.sources.logs.commits import MAX_COMMITS
 from spark_apps.storage.errors import StorageError, StorageUnavailable, VersionNotFound
 from spark_apps.timeline.catalog_names import CatalogName
 
@@ -81,6 +82,11 @@ class IcebergSession:
         :raises VersionNotFound: if there is no such snapshot.
         """
         text = self._ask(lambda: self._tables.listing(name, version), name)
+        return None if text is None else json.loads(text)
+
+    def changes(self, name: str, since: str) -> dict[str, Any] | None:
+        """Return what ``IcebergTables.changes`` of ``iceberg_tables.java`` says of the snapshots since one of them."""
+        text = self._ask(lambda: self._tables.changes(name, since, MAX_COMMITS), name)
         return None if text is None else json.loads(text)
 
     def rows(

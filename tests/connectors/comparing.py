@@ -62,9 +62,9 @@ def compared_joins(spark: Any, name: str, key: Callable[[int], int], *sources: s
         spark.conf.unset("spark.sql.autoBroadcastJoinThreshold")
 
 
-def unlike_its_list(spark: Any, log: str) -> list[Any]:
+def unlike_its_list(spark: Any, address: str) -> list[Any]:
     """Return how the files that a log of indexes has of its source differ from the source's list of all files."""
-    IndexedTable.load(spark, log)  # which names the log together with its source
+    log = IndexedTable.load(spark, address).uri
     state = Timeline.load(Store(log)).head
     return difference(state, open_source(state.table, None, log, spark).listing())
 

@@ -13,7 +13,7 @@ import pytest
 
 import spark_apps
 from spark_apps import IndexedTable
-from tests.connectors.comparing import compared
+from tests.connectors.comparing import compared, unlike_its_list
 from tests.connectors.hudi_tables import TYPES, make, rows_of, write
 
 FILES, ROWS, STEPS = 4, 200, 5
@@ -101,7 +101,8 @@ class History:
         self.said.append("refresh")
         table = IndexedTable.load(self.spark, self.path)
         for name in list(table.indexes):
-            table.refresh_index(name)
+            learned = table.refresh_index(name).metrics
+            assert unlike_its_list(self.spark, self.path) == [], (learned, self.said)
             assert table.verify(name).ok, (name, self.said)
 
     def ask(self) -> None:

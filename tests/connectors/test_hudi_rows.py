@@ -7,7 +7,7 @@ import pytest
 import spark_apps
 from spark_apps import IndexedTable, sql
 from spark_apps.storage.errors import OtherFormat, TableNotFound
-from tests.connectors.comparing import compared
+from tests.connectors.comparing import compared, unlike_its_list
 from tests.connectors.hudi_tables import key, make, rows_of, write
 
 FILES, ROWS = 4, 400
@@ -68,9 +68,11 @@ def test_given_hudis_own_services_between_index_and_query_then_answers_stay_righ
         assert scan is not None and scan[0] >= scan[1] >= 1
         return scan[1]
 
-    def refreshed() -> None:
+    def refreshed(learned: str) -> None:
         table = IndexedTable.load(hudi, path)
-        table.refresh_index("secondary")
+        metrics = table.refresh_index("secondary").metrics
+        assert learned in metrics, metrics
+        assert unlike_its_list(hudi, path) == []
         assert table.verify("secondary").ok
 
     savepoint = hudi.sql("SELECT max(_hoodie_commit_time) FROM hudi_served").first()[0]
@@ -81,20 +83,23 @@ def test_given_hudis_own_services_between_index_and_query_then_answers_stay_righ
         option = "hoodie.compact.inline.max.delta.commits=1"
         call(f"run_compaction(op => 'scheduleAndExecute', table => 'hudi_served', options => '{option}')")
         assert kept() == 2
-    refreshed()
+    refreshed("source.commits")
     assert kept() == 1
+    hudi.sql("UPDATE hudi_served SET n = n + 1 WHERE id IN (3, 330)")
+    hudi.sql("DELETE FROM hudi_served WHERE id IN (4, 331)")
+    refreshed("source.commits")
     hudi.sql(f"UPDATE hudi_served SET key = {key(217, ROWS)} WHERE id = 5")
     last = hudi.sql("SELECT max(_hoodie_commit_time) FROM hudi_served").first()[0]
     call(f"rollback_to_instant(table => 'hudi_served', instant_time => '{last}')")
     assert kept() == 1
     call("run_clustering(table => 'hudi_served', op => 'scheduleAndExecute', order => 'key')")
     assert compared(hudi, asked, path) == [None]  # no slice is one that the index knows
-    refreshed()
+    refreshed("source.compared")
     compared(hudi, asked, path)  # all rows are in one slice
     call(f"rollback_to_savepoint(table => 'hudi_served', instant_time => '{savepoint}')")
     assert hudi.sql("SELECT n FROM hudi_served WHERE id = 217").first()[0] == 217 % 97
     compared(hudi, asked, path)
-    refreshed()
+    refreshed("source.compared")
     assert kept() == 1
     spark_apps.disable(hudi)
     hudi.sql("DROP TABLE hudi_served")

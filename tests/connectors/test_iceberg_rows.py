@@ -12,7 +12,7 @@ from spark_apps import IndexedTable
 from spark_apps.sources.iceberg_named import NamedIcebergTable
 from spark_apps.storage import errors
 from spark_apps.timeline.model import DATA_TREE
-from tests.connectors.comparing import compared
+from tests.connectors.comparing import compared, unlike_its_list
 from tests.connectors.iceberg_tables import key, make, registered, warehouse
 
 pytestmark = pytest.mark.usefixtures("iceberg")
@@ -140,3 +140,42 @@ def test_given_rows_that_are_protected_then_no_index_copies_them_unless_it_is_as
     with pytest.raises(errors.PlainCopyRefused, match=r"lends the rights .*s3\.session-token") as refused:
         own.create_index("by_n", "skipping", ["minmax(n)"])
     assert "secret" not in str(refused.value)
+
+
+@pytest.mark.parametrize("version", [2, 3])
+def test_given_snapshots_of_each_kind_then_refreshes_follow_them_alone_and_say_where_they_cannot(spark, version):
+    name = f"prod.db.followed_{version}"
+    make(spark, name, 4, 200, **{"format-version": str(version), "write.delete.granularity": "file"})
+    table = registered(spark, name)
+    table.create_index("by_key", "secondary", ["key"])
+    table.create_index("cov", "covering", ["n"], included=["id"])
+    system, short, whole = "CALL prod.system", name.removeprefix("prod."), "options => map('rewrite-all', 'true')"
+    for statement, learned in (
+        (f"INSERT INTO {name} VALUES (1000, 1001, 3, 'r3')", ("source.commits", 1)),
+        (f"DELETE FROM {name} WHERE id IN (3, 77)", ("source.commits", 1)),
+        (f"DELETE FROM {name} WHERE id IN (4, 1000); UPDATE {name} SET n = 3 WHERE id = 5", ("source.commits", 2)),
+        (f"{system}.rewrite_data_files(table => '{short}', {whole})", ("source.commits", 1)),
+        (f"ALTER TABLE {name} ADD COLUMN more INT; INSERT INTO {name} VALUES (2000, 2001, 3, 'r3', 4)",
+         ("source.commits", 1)),
+        (f"DELETE FROM {name} WHERE id = 6; {system}.rewrite_position_delete_files(table => '{short}', {whole})",
+         ("source.commits", "")),
+        (f"{system}.rollback_to_snapshot('{short}', {{oldest}})", ("source.compared", "none of those")),
+        (f"INSERT INTO {name} VALUES (3000, 3001, 3, 'r3', 4)", ("source.commits", 1)),
+        (f"ALTER TABLE {name} RENAME COLUMN rider TO driver; INSERT INTO {name} VALUES (4000, 4001, 3, 'r3', 5)",
+         ("source.compared", "redefined")),
+        (f"DELETE FROM {name}", ("source.commits", 1)),
+    ):  # fmt: skip
+        oldest = spark.sql(f"SELECT snapshot_id FROM {name}.snapshots ORDER BY committed_at LIMIT 1").first()[0]
+        for one in statement.split("; "):
+            spark.sql(one.replace("{oldest}", str(oldest)))
+        table = IndexedTable.load(spark, table.uri)
+        answer = sorted(spark.sql(f"SELECT * FROM {name} WHERE n = 3").collect())
+        assert sorted(table.read("n = 3").collect()) == answer, statement
+        receipt = table.refresh_index("by_key")
+        assert str(learned[1]) in str(receipt.metrics.get(learned[0])), (statement, receipt.metrics)
+        assert unlike_its_list(spark, table.uri) == [], statement
+        if "DELETE" in statement:
+            table.refresh_index("cov")
+            assert table.verify("by_key").ok and table.verify("cov").ok, statement
+            assert sorted(table.read("n = 3").collect()) == answer, statement
+    spark.sql(f"DROP TABLE {name}")

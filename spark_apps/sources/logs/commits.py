@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
 
 import msgspec
 
@@ -117,6 +117,16 @@ class Gap:
     why: str
 
 
+class TableLog(Protocol):
+    """The log of a table of any format."""
+
+    def since(self, version: str, mark: str | None = None) -> Commits | Gap:
+        """Return the commits after a version, in order; or a gap, where the log has not all of them.
+
+        :param mark: tells whether the version is still the one that it was; ``None`` where that is not known.
+        """
+
+
 def net(commits: Iterable[TableCommit]) -> tuple[dict[str, LoggedFile], set[str]]:
     """Return the files that commits added and left, by path, and the paths of those that they took away."""
     added: dict[str, LoggedFile] = {}
@@ -131,14 +141,14 @@ def net(commits: Iterable[TableCommit]) -> tuple[dict[str, LoggedFile], set[str]
     return added, removed
 
 
-def write_mark(said: Mapping[str, Any]) -> str:
+def write_mark(said: Mapping[str, str | None]) -> str:
     """Return the mark that a log of indexes keeps of a version: what its reader has to find as it was."""
     return msgspec.json.encode(said, order="sorted").decode()
 
 
-def read_mark(mark: str) -> dict[str, Any]:
+def read_mark(mark: str) -> dict[str, str | None]:
     """Return what a mark says; nothing, which no reader finds as it was, if it is none."""
     try:
-        return msgspec.json.decode(mark, type=dict[str, Any])
+        return msgspec.json.decode(mark, type=dict[str, str | None])
     except (msgspec.DecodeError, RecursionError):
         return {}

@@ -97,23 +97,24 @@ class DeltaLog:
         """Return the newest version after a known one, by one request; that one if there is none."""
         return max(self._from(known + 1), default=known) if self._is_there() else known
 
-    def since(self, version: int, mark: str | None) -> Commits | Gap:
+    def since(self, version: str, mark: str | None = None) -> Commits | Gap:
         """Return the commits after a version, by one request for their names and one for each of them.
 
         :param mark: of the version, by which the commit of its number is known again; ``None`` to take any.
         :raises StorageUnavailable: if the store does not answer.
         """
+        known = int(version)
         try:
-            files = self._from(version) if self._is_there() else {}
-            newest = max(files, default=version)
-            gap = self._gap(files, version, newest, mark)
+            files = self._from(known) if self._is_there() else {}
+            newest = max(files, default=known)
+            gap = self._gap(files, known, newest, mark)
             if gap is not None:
-                return Gap(str(version), str(newest), gap)
-            numbers = range(version + 1, newest + 1)
+                return Gap(version, str(newest), gap)
+            numbers = range(known + 1, newest + 1)
             with ThreadPoolExecutor(_AT_ONCE) as pool:
                 commits = tuple(pool.map(lambda number: self._read(number, files[number]), numbers))
         except (LogDamaged, ObjectNotFound, UnsupportedSource) as error:
-            return Gap(str(version), None, error.message.rstrip("."))
+            return Gap(version, None, error.message.rstrip("."))
         return Commits(commits, str(newest), _mark(files[newest]))
 
     def _gap(self, files: dict[int, ObjectInfo], version: int, newest: int, mark: str | None) -> str | None:

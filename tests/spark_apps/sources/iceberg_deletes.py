@@ -30,10 +30,13 @@ class _AppendDeletes(_FastAppendFiles):
         )
 
 
-def delete_positions(table: Any, data_file: str, positions: list[int], partition: Record | None = None) -> None:
-    """Commits a file that deletes rows of a data file by position."""
+def delete_positions(
+    table: Any, data_file: str, positions: list[int], partition: Record | None = None, bounds: bool = False
+) -> None:
+    """Commits a file that deletes rows of a data file by position; its bounds say of which, if they are asked for."""
     rows = pa.table({"file_path": [data_file] * len(positions), "pos": pa.array(positions, pa.int64())})
-    _commit(table, rows, DataFileContent.POSITION_DELETES, partition)
+    paths = {2147483546: data_file.encode()} if bounds else {}
+    _commit(table, rows, DataFileContent.POSITION_DELETES, partition, bounds=paths)
 
 
 def delete_equal(table: Any, column: str, values: list[Any]) -> None:
@@ -43,7 +46,14 @@ def delete_equal(table: Any, column: str, values: list[Any]) -> None:
     )
 
 
-def _commit(table: Any, rows: pa.Table, content: DataFileContent, partition: Record | None, field: Any = None) -> None:
+def _commit(
+    table: Any,
+    rows: pa.Table,
+    content: DataFileContent,
+    partition: Record | None,
+    field: Any = None,
+    bounds: dict[int, bytes] | None = None,
+) -> None:
     path = Path(table.location().removeprefix("file://")) / "data" / f"deletes-{uuid.uuid4()}.parquet"
     if field is not None:
         identified = rows.schema.field(0).with_metadata({"PARQUET:field_id": str(field.field_id)})
@@ -55,8 +65,9 @@ def _commit(table: Any, rows: pa.Table, content: DataFileContent, partition: Rec
     file = DataFile.from_args(
         content=content, file_path=f"file://{path}", file_format=FileFormat.PARQUET, partition=partition or Record(),
         record_count=rows.num_rows, file_size_in_bytes=path.stat().st_size, column_sizes={}, value_counts={},
-        null_value_counts={}, nan_value_counts={}, lower_bounds={}, upper_bounds={}, split_offsets=None,
-        equality_ids=[field.field_id] if field is not None else None, key_metadata=None, sort_order_id=None,
+        null_value_counts={}, nan_value_counts={}, lower_bounds=bounds or {}, upper_bounds=bounds or {},
+        split_offsets=None, equality_ids=[field.field_id] if field is not None else None, key_metadata=None,
+        sort_order_id=None,
     )  # fmt: skip
     file.spec_id = table.spec().spec_id
     with table.transaction() as transaction:

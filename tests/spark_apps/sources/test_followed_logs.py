@@ -6,6 +6,7 @@ import json
 import random
 import shutil
 import sys
+import uuid
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -13,17 +14,26 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from msgspec.structs import replace
+from pyiceberg.catalog import load_catalog
+from pyiceberg.io.pyarrow import PyArrowFile
+from pyiceberg.manifest import DataFile, DataFileContent, FileFormat
+from pyiceberg.transforms import IdentityTransform
+from pyiceberg.typedef import Record
+from pyiceberg.types import LongType
 
 from spark_apps.actions.source_diff import by_commits, difference, first_actions, folded_in
 from spark_apps.sources.delta import DeltaTable
+from spark_apps.sources.iceberg import IcebergTable
 from spark_apps.sources.logs.commits import Gap
 from spark_apps.sources.logs.delta import DeltaLog as CommitsOfDelta
+from spark_apps.sources.logs.hudi import Slice, effect, group_of
 from spark_apps.sources.source_files import Changes
 from spark_apps.storage.errors import LakeIndexError
 from spark_apps.storage.store import Store
 from spark_apps.timeline.model import DATA_TREE, FORMAT_VERSION, Commit, PutTable, SourceDefinition, TableDefinition
 from spark_apps.timeline.state import State
 from tests.spark_apps.sources.delta_logs import DeltaLog, column
+from tests.spark_apps.sources.iceberg_deletes import delete_positions
 
 FIELDS = [column("id", "long"), column("p", "string"), column("d", "date")]
 
@@ -103,7 +113,7 @@ def test_given_commits_of_all_kinds_then_following_them_finds_what_the_list_show
         lake.log.commit(*actions, {"commitInfo": {"timestamp": n * 1000, "operation": "WRITE"}})
         if draw.random() < 0.7:
             state = followed(lake, state)
-    found = CommitsOfDelta(Store(str(lake.folder))).since(24, None)
+    found = CommitsOfDelta(Store(str(lake.folder))).since("24")
     assert not isinstance(found, Gap)
     assert [(one.version, one.time, one.operation) for one in found.commits][:1] == [("25", 32.0, "WRITE")]
 
@@ -230,3 +240,222 @@ def test_given_deletes_or_another_reader_then_deltalake_lists_the_table(tmp_path
     lake.log.commit(lake.log.add("b.parquet", deleted=[1]))
     found = lake.source().changes(state)
     assert isinstance(found, Gap) and "only a list" in found.why
+
+
+# --- Iceberg, by pyiceberg --------------------------------------------------------------------------------------------
+
+
+class Snapshots:
+    """An Iceberg table of a catalog of its own, and what a log of indexes has of it."""
+
+    def __init__(self, home: Path) -> None:
+        home.mkdir()
+        self.options = {"catalog": "test", "catalog.type": "sql", "catalog.uri": f"sqlite:///{home}/catalog.db",
+                        "catalog.warehouse": f"file://{home}/lake", "identifier": "db.t"}  # fmt: skip
+        catalog = load_catalog("test", type="sql", uri=f"sqlite:///{home}/catalog.db", warehouse=f"file://{home}/lake")
+        catalog.create_namespace("db")
+        self.table = catalog.create_table("db.t", schema=pa.schema([("id", pa.int64()), ("p", pa.string())]))
+        with self.table.update_spec() as update:
+            update.add_field("p", IdentityTransform())
+
+    def source(self, state: State | None = None) -> IcebergTable:
+        if state is None:
+            return IcebergTable("", self.options)
+        return IcebergTable.of(state.table, {"source_roots": [self.table.location()]})
+
+    def listed(self, state: State) -> State:
+        return folded_in(state, difference(state, self.source(state).listing()))
+
+    def registered(self) -> State:
+        found = self.source().listing()
+        source = SourceDefinition("iceberg", self.table.location(), self.options, found.version, mark=found.mark)
+        assert found.fields is not None and found.partition_by is not None
+        state = State()
+        table = TableDefinition("t", found.fields, (), found.partition_by, bucketed=False, source=source)
+        actions = (PutTable(table), *first_actions(table, found, None))
+        state.apply(Commit(FORMAT_VERSION, 0, "0", "x", "t", 1, -1, actions=actions))
+        return state
+
+    def append(self, first: int, rows: int, p: str = "a") -> None:
+        self.table.append(pa.table({"id": range(first, first + rows), "p": [p] * rows}))
+
+    def append_names(self, files: int) -> None:
+        """Commits files that are not there."""
+        named = [
+            DataFile.from_args(
+                content=DataFileContent.DATA, file_path=f"{self.table.location()}/data/{n:08d}-{uuid.uuid4()}.parquet",
+                file_format=FileFormat.PARQUET, partition=Record("a"), record_count=3, file_size_in_bytes=10,
+                column_sizes={}, value_counts={}, null_value_counts={}, nan_value_counts={}, lower_bounds={},
+                upper_bounds={}, split_offsets=None, equality_ids=None, key_metadata=None, sort_order_id=None,
+            )
+            for n in range(files)
+        ]  # fmt: skip
+        with self.table.transaction() as transaction, transaction.update_snapshot().fast_append() as append:
+            for file in named:
+                file.spec_id = self.table.spec().spec_id
+                append.append_data_file(file)
+
+    def paths(self) -> list[str]:
+        return [task.file.file_path for task in self.table.scan().plan_files()]
+
+
+def followed_snapshots(lake: Snapshots, state: State) -> State:
+    found = lake.source(state).changes(state)
+    assert isinstance(found, Changes), found
+    shown, listed = folded_in(state, by_commits(state, found)), lake.listed(state)
+    assert described(shown) == described(listed) and shown.partitions.keys() == listed.partitions.keys()
+    assert shown.table.fields == listed.table.fields
+    return shown
+
+
+def test_given_snapshots_of_each_kind_then_following_them_finds_what_the_list_shows(tmp_path: Path) -> None:
+    lake = Snapshots(tmp_path / "home")
+    for n, p in enumerate("aab"):
+        lake.append(10 * n, 5, p)
+    state = lake.registered()
+    assert followed_snapshots(lake, state) is state
+    lake.append(30, 5, "c")
+    state = followed_snapshots(lake, state)
+    victim = lake.paths()[0]
+    delete_positions(lake.table, victim, [1], Record(lake.table.scan().to_arrow()["p"][0].as_py()), bounds=True)
+    state = followed_snapshots(lake, state)
+    assert [one.path for one in state.files(DATA_TREE) if one.extra] == [victim]
+    lake.table.delete("p = 'b'")
+    lake.table.overwrite(pa.table({"id": [100], "p": ["c"]}), "p = 'c'")
+    state = followed_snapshots(lake, state)
+    with lake.table.update_schema() as update:
+        update.add_column("more", LongType())
+    state = followed_snapshots(lake, state)
+    lake.append(60, 5)
+    followed_snapshots(lake, state)
+
+
+def deletes_of_several(lake: Snapshots) -> None:
+    delete_positions(lake.table, lake.paths()[0], [1], Record("a"))
+
+
+def rolled_back(lake: Snapshots) -> None:
+    lake.table.manage_snapshots().rollback_to_snapshot(lake.table.snapshots()[0].snapshot_id).commit()
+    lake.append(70, 2)
+
+
+def expired(lake: Snapshots) -> None:
+    for n in range(3):
+        lake.append(80 + n, 1)
+    between = [one.snapshot_id for one in lake.table.snapshots()[-3:-1]]
+    lake.table.maintenance.expire_snapshots().by_ids(between).commit()
+
+
+def renamed(lake: Snapshots) -> None:
+    with lake.table.update_schema() as update:
+        update.rename_column("id", "number")
+    lake.append_names(1)
+
+
+def moved_manifest(lake: Snapshots) -> None:
+    """Lets a snapshot name a data file elsewhere."""
+    location = lake.table.location
+    lake.table.location = lambda: "file:///etc"  # type: ignore[method-assign]
+    lake.append_names(1)
+    lake.table.location = location  # type: ignore[method-assign]
+
+
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [
+        (deletes_of_several, "several files"),
+        (rolled_back, "none of those"),
+        (expired, "none of those"),
+        (renamed, "redefined"),
+        (moved_manifest, "outside"),
+    ],
+)
+def test_given_snapshots_that_cannot_be_followed_then_that_is_said_and_the_list_decides(
+    tmp_path: Path, change: Callable[[Snapshots], None], why: str
+) -> None:
+    lake = Snapshots(tmp_path / "home")
+    lake.append(0, 5)
+    lake.append(10, 5)
+    state = lake.registered()
+    change(lake)
+    found = lake.source(state).changes(state)
+    assert isinstance(found, Gap) and why in found.why, found
+    if change is moved_manifest:
+        with pytest.raises(LakeIndexError):
+            lake.listed(state)
+    else:
+        assert {one.path for one in lake.listed(state).files(DATA_TREE)} == set(lake.paths())
+
+
+@pytest.mark.by_turn(4)
+def test_given_one_data_file_more_then_learning_of_it_costs_the_same_whatever_the_table_holds(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened: list[int] = []
+    open_file = PyArrowFile.open
+
+    def counted(self: PyArrowFile, *given: Any, **more: Any) -> Any:
+        opened.append(len(self))
+        return open_file(self, *given, **more)
+
+    costs, quiet = [], []
+    for files in (100, 10_000):
+        lake = Snapshots(tmp_path / f"{files}")
+        lake.append_names(files)
+        state = lake.registered()
+        with monkeypatch.context() as counting:
+            counting.setattr(PyArrowFile, "open", counted)
+            opened.clear()
+            assert lake.source(state).changes(state).added == ()  # type: ignore[union-attr]
+            quiet.append([*opened])
+        lake.append_names(1)
+        with monkeypatch.context() as counting:
+            counting.setattr(PyArrowFile, "open", counted)
+            opened.clear()
+            found = lake.source(state).changes(state)
+        assert isinstance(found, Changes) and len(found.added) == 1
+        costs.append([*opened])
+    assert [len(one) for one in quiet] == [1, 1], "the metadata alone, where nothing has changed"
+    assert [len(one) for one in costs] == [3, 3], "the metadata, the list of manifests, and the new manifest"
+    assert abs(sum(costs[0]) - sum(costs[1])) < 100, "but for the digits of its counts"
+
+
+# --- Hudi, whose reader is in Spark alone -----------------------------------------------------------------------------
+
+
+def instant(version: int, *written: tuple[str, str, int, list[str]], replaced: tuple[str, ...] = ()) -> dict[str, Any]:
+    return {"version": f"{version}", "operation": "upsert", "written": written, "replaced": replaced}
+
+
+def log_name(group: str, version: int) -> str:
+    return f".{group}_{version}.log.1_0-1-2"
+
+
+def test_given_instants_then_a_base_file_takes_over_the_logs_that_were_completed_after_it_was_requested() -> None:
+    known = {group: Slice.known(f"/t/{group}_0_100.parquet", 17, f"'a=b\n{log_name(group, 110)} 7") for group in "abcd"}
+    assert known["a"] == Slice("/t/a_0_100.parquet", 10, {log_name("a", 110): 7})
+    assert group_of("/t/a_0_100.parquet") == "a" and group_of(f"/t/{log_name('a', 110)}") is None
+    completed = {"110": "115", "120": "141", "130": "150", "160": "165"}
+    instants = [
+        instant(120, ("a", f"/t/{log_name('a', 120)}", 5, [log_name("a", 120)])),
+        instant(130, ("a", "/t/a_0_130.parquet", 20, []), ("b", "/t/b_0_130.parquet", 21, [])),  # a compaction
+        instant(160, ("e", f"/t/{log_name('e', 160)}", 3, [log_name("e", 160)]), ("e", "/t/e_0_160.parquet", 1, []),
+                replaced=("c",)),
+    ]  # fmt: skip
+    found = effect(instants, completed, known.get)
+    assert found.why is None
+    assert found.slices == {
+        "a": Slice("/t/a_0_130.parquet", 20, {log_name("a", 120): 5}),  # which was completed at 141
+        "b": Slice("/t/b_0_130.parquet", 21),
+        "c": None,
+        "e": Slice("/t/e_0_160.parquet", 1, {log_name("e", 160): 3}),
+    }
+    shown = found.slices["a"]
+    assert shown is not None and (shown.size, shown.lines("'a=b")) == (25, f"'a=b\n{log_name('a', 120)} 5")
+    for unknown in (
+        instant(170, ("f", f"/t/{log_name('f', 170)}", 3, [log_name("f", 170)])),
+        instant(170, ("a", f"/t/{log_name('a', 170)}", 3, [log_name("a", 170), log_name("a", 171)])),
+    ):
+        assert "does not name" in str(effect([unknown], completed, known.get).why)
+    over = instant(170, ("d", "/t/d_0_170.parquet", 3, []))
+    assert "unknown instant" in str(effect([over], {}, known.get).why)
