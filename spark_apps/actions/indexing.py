@@ -513,6 +513,7 @@ class RefreshIndex(Action):
             )
         self.name = name
         self.mode: RefreshMode = mode
+        self.compares_lists = mode == "full"
         self.partitions = None if partitions is None else list(partitions)
         self.included = IncludedColumns.given(included)
         self.schema = schema
@@ -751,6 +752,7 @@ class RepairIndexes(Action):
 
     operation: ClassVar[Operation] = REPAIR_INDEX
     on_sources = "observing"
+    compares_lists = True
 
     def __init__(self, reports: Sequence[VerificationReport]) -> None:
         self.reports = {report.index: report for report in reports}

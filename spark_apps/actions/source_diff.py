@@ -121,6 +121,7 @@ def observe(
     *,
     source_version: str | int | None = None,
     partitions: Collection[str] | None = None,
+    by_list: bool = False,
     seen: LastObservation | None = None,
 ) -> Observation:
     """Find what has changed in the source of a registered table since a version of the log.
@@ -130,6 +131,7 @@ def observe(
 
     :param source_version: of the source's own, for those that have versions.
     :param partitions: take no notice of changes in others.
+    :param by_list: compare the lists, whatever the source's log says.
     :param seen: the last observation of the table, which this one replaces.
     :raises StorageError: if the store fails.
     :raises VersionNotFound: if there is no such version.
@@ -142,7 +144,7 @@ def observe(
     if partitions is not None:
         check_files(snapshot, storage_options)
     learned: dict[str, Any] = {}
-    if source_version is None and partitions is None and table.source.mark is not None:
+    if source_version is None and partitions is None and not by_list and table.source.mark is not None:
         found = source.changes(state) if isinstance(source, LoggedSource) else None
         if isinstance(found, Changes):
             learned = {"source.commits": found.commits}

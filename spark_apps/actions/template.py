@@ -98,10 +98,10 @@ class TableHandle:
         except OtherFormat as error:
             return replace(snapshot, external=Refused(error))
 
-    def observe(self, state: State, partitions: Collection[str] | None = None) -> Observation:
+    def observe(self, state: State, partitions: Collection[str] | None = None, by_list: bool = False) -> Observation:
         """Return the source of a registered table, compared with a version of its log."""
         snapshot = Snapshot(self.spark, self.timeline.store, state)
-        return observe(snapshot, self.source_options, partitions=partitions, seen=self.seen)
+        return observe(snapshot, self.source_options, partitions=partitions, by_list=by_list, seen=self.seen)
 
 
 @dataclass
@@ -166,6 +166,10 @@ class Action(ABC):
 
     commits_observation: ClassVar[bool] = False
     """Whether it commits the changes of a source also where it has nothing else to do."""
+
+    compares_lists: bool = False
+    """Whether it compares the list of all files of a source with its log, also where the source's own log says what
+    changed: what then is wrong is set right."""
 
     partitions: Sequence[str] | None = None
     """The partitions that it is confined to, as they were given."""
@@ -427,7 +431,8 @@ def observe_table(handle: TableHandle, action: Action, state: State) -> Observat
         )
     partitions = action.confined_to(snapshot.table)
     check_surroundings(snapshot.table, handle.source_options)
-    observation = handle.observe(state, None if partitions is None else set(partitions))
+    only = None if partitions is None else set(partitions)
+    observation = handle.observe(state, only, action.compares_lists)
     check_types(state, observation.snapshot.state)
     _check_indexes(observation.snapshot, action)
     return observation

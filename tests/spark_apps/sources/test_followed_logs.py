@@ -21,7 +21,10 @@ from pyiceberg.transforms import IdentityTransform
 from pyiceberg.typedef import Record
 from pyiceberg.types import LongType
 
-from spark_apps.actions.source_diff import by_commits, difference, first_actions, folded_in
+from spark_apps.actions.indexing import RefreshIndex, RepairIndexes
+from spark_apps.actions.source_diff import by_commits, difference, first_actions, folded_in, observe
+from spark_apps.engine.no_session import NO_SPARK
+from spark_apps.mergetree.tree import Snapshot
 from spark_apps.sources.delta import DeltaTable
 from spark_apps.sources.iceberg import IcebergTable
 from spark_apps.sources.logs.commits import Gap
@@ -30,6 +33,7 @@ from spark_apps.sources.logs.hudi import Slice, effect, group_of
 from spark_apps.sources.source_files import Changes
 from spark_apps.storage.errors import LakeIndexError
 from spark_apps.storage.store import Store
+from spark_apps.timeline.allowed_sources import name_together
 from spark_apps.timeline.model import DATA_TREE, FORMAT_VERSION, Commit, PutTable, SourceDefinition, TableDefinition
 from spark_apps.timeline.state import State
 from tests.spark_apps.sources.delta_logs import DeltaLog, column
@@ -223,6 +227,26 @@ def test_given_commits_that_cannot_be_followed_then_that_is_said_and_the_list_de
     else:
         with pytest.raises(LakeIndexError):
             lake.source().listing()
+
+
+def test_given_an_action_then_it_follows_the_commits_or_says_why_it_compares_lists(tmp_path: Path) -> None:
+    lake = Lake(tmp_path / "t")
+    lake.log.commit(lake.add("a.parquet"))
+    state = lake.registered()
+    lake.log.commit(lake.add("b.parquet"))
+    assert state.table.source is not None
+    log = Store(str(tmp_path / "log"))
+    name_together(log.uri, state.table.source)
+    snapshot = Snapshot(NO_SPARK, log, state)
+    followed = observe(snapshot)
+    assert followed.metrics == {"source.files_added": 1, "source.files_removed": 0, "source.commits": 1}
+    by_list = observe(snapshot, by_list=True)
+    assert by_list.metrics == {"source.files_added": 1, "source.files_removed": 0}
+    assert by_list.actions == followed.actions
+    cleaned(lake)
+    assert "no commit 0" in observe(snapshot).metrics["source.compared"]
+    refreshes = (RefreshIndex("i"), RefreshIndex("i", "quick"), RefreshIndex("i", "full"), RepairIndexes([]))
+    assert [action.compares_lists for action in refreshes] == [False, False, True, True]
 
 
 def test_given_deletes_or_another_reader_then_deltalake_lists_the_table(tmp_path: Path) -> None:
