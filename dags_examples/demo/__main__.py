@@ -13,7 +13,7 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -21,10 +21,11 @@ from rich.console import Console
 
 from airflow_provider_index.testing import LocalAirflow, LocalConnectServer
 from dags_examples import folder
-from dags_examples.demo import data
+from dags_examples.demo import data, lake
 from dags_examples.demo.advised import follow_advice
+from dags_examples.demo.connector import Connector
 from dags_examples.demo.report import check_copies, check_table
-from dags_examples.demo.story import Story, run_all, timed
+from dags_examples.demo.story import Story, index_lake, run_all, timed
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -57,6 +58,9 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m dags_examples.demo", description=__doc__)
     parser.add_argument("--all", action="store_true", help="statements in SQL, and Delta and Iceberg copies, as well")
     parser.add_argument("--keep", action="store_true", help="leave Airflow running afterwards, until Ctrl-C")
+    parser.add_argument(
+        "--repository", help="a Maven repository for the jars of delta-spark, in place of the public one"
+    )
     parser.add_argument("--work", type=Path, default=Path(".demo"), help="folder for everything the demo writes")
     options = parser.parse_args()
     console = Console(width=None if sys.stdout.isatty() else 140, highlight=False)
@@ -64,12 +68,14 @@ def main() -> int:
 
     work = options.work.absolute()
     shutil.rmtree(work, ignore_errors=True)
+    connector = Connector(work / "connector", options.repository)
     with timed(console, "The raw flights are landed as files, the way they would arrive"):
         flights = data.raw()
         data.land(flights, work / "landing")
         if options.all:
             data.copy(flights, work / "copies")
-    server = LocalConnectServer(SMALL, memory="2g", home=work / "spark")
+        of_delta = connector.settings()
+    server = LocalConnectServer({**SMALL, **of_delta}, memory="2g", home=work / "spark")
     with server, _airflow(work, server) as airflow, contextlib.ExitStack() as ending:
         with timed(console, "Airflow and a Spark Connect server start on this machine"):
             airflow.start()
@@ -83,12 +89,18 @@ def main() -> int:
         if options.all:
             with timed(console, "The same flights in tables of others"):
                 agreed.append(check_copies(console, spark, work / "copies", flights))
-        with timed(console, "Two million flights, asked with and without indexes"):
-            agreed.append(_measure(console, work))
         with timed(
             console, "Advice on indexes, from the queries that the table was asked, and what following it saves"
         ):
             agreed.append(follow_advice(console, spark, story.table(), data.left(flights)))
+        if of_delta:
+            with timed(console, "A Delta table in Spark's catalog: an index on it, by its name"):
+                console.print(f"  {lake.make(spark, flights, work / 'lake' / 'flights')}")
+                index_lake(story)
+        with timed(console, "Two million flights, asked with and without indexes"):
+            agreed.append(_measure(console, work, of_delta))
+        if not of_delta:
+            console.print(f"[yellow]A Delta table with its own connector is not shown:[/] {connector.missing}.")
         console.print("\n[green]Everything agrees.[/]" if all(agreed) else "\n[red]Something does not agree.[/]")
         console.print(f"{time.monotonic() - started:.0f} s in all.")
         if options.keep:
@@ -124,9 +136,15 @@ def _airflow(work: Path, server: LocalConnectServer) -> Iterator[LocalAirflow]:
         airflow.stop()
 
 
-def _measure(console: Console, work: Path) -> bool:
-    """Ask two million flights, in a process whose Spark has the usual settings; return whether all is well."""
+def _measure(console: Console, work: Path, of_delta: Mapping[str, str]) -> bool:
+    """Ask two million flights, and the Delta table if there is one, in a process whose Spark has the usual settings.
+
+    :param of_delta: settings by which a Spark has delta-spark. :return: whether all is well.
+    """
     command = [sys.executable, "-m", "dags_examples.demo.worth", str(work / "history")]
+    if of_delta:
+        command += ["--lake", str(work / "lake" / "flights"), "--warehouse", str(work / "warehouse")]
+        command += [f"--conf={name}={value}" for name, value in of_delta.items()]
     # Where a session of Spark Connect is open, pyspark says so to each process that is started.
     env = {name: value for name, value in os.environ.items() if name != "SPARK_CONNECT_MODE_ENABLED"}
     log = work / "worth.log"

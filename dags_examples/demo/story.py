@@ -77,6 +77,14 @@ def run_all(story: Story, *, everything: bool = False) -> None:
         _step(story, "flights_sources", "Delta and Iceberg copies are registered and indexed in place", _registered)
 
 
+def index_lake(story: Story) -> None:
+    """Run the DAG that indexes the Delta table by its name."""
+    client, dag_id = story.client, "flights_lake"
+    client.wait_for_dags(dag_id)
+    _watch(story, dag_id, client.trigger(dag_id))
+    _shows(story, "the table is as it was: log and index are in the warehouse, and found by its name.")
+
+
 def rescale_while_another_writes(story: Story) -> None:
     """Start a writer as soon as the window is open: it must be refused once, and succeed after."""
     client = story.client

@@ -1,6 +1,7 @@
 """What indexes save, measured: three queries of two million flights, the same SQL without indexes and with them.
 
-``python -m dags_examples.demo.worth FOLDER`` measures in a Spark of its own, with its usual settings.
+``python -m dags_examples.demo.worth FOLDER`` measures in a Spark of its own, with its usual settings. ``--lake`` and
+others say where the Delta table of the demo's end is, which is asked last.
 
 The table is Parquet that another writer owns, a file a week over six years, registered and indexed in place. Its
 rows are the real flights, shifted by years. Two sessions of one warm Spark ask the same text in turns; in one of them
@@ -10,6 +11,7 @@ own statistics and dictionaries rule out, as ever.
 
 from __future__ import annotations
 
+import argparse
 import os
 import shutil
 import statistics
@@ -137,14 +139,14 @@ def show(console: Console, spark: SparkSession, flights: pd.DataFrame, folder: P
     return bool(verdicts)
 
 
-def compare(texts: Sequence[str], *sessions: SparkSession) -> list[tuple[float, float, int]]:
+def compare(texts: Sequence[str], *sessions: SparkSession, rounds: int = ROUNDS) -> list[tuple[float, float, int]]:
     """Ask two sessions in turns, all questions in each round; return for each the median seconds and the rows answered.
 
     :raises SystemExit: if the answers differ.
     """
     times: list[list[list[float]]] = [[[] for _ in sessions] for _ in texts]
     answers: list[list[list[Any]]] = [[] for _ in texts]
-    for _ in range(WARM_UP + ROUNDS):
+    for _ in range(WARM_UP + rounds):
         for number, sql in enumerate(texts):
             for spent, session in zip(times[number], sessions, strict=True):
                 seconds, answer = _clock(lambda session=session, sql=sql: session.sql(sql).collect())
@@ -159,8 +161,8 @@ def compare(texts: Sequence[str], *sessions: SparkSession) -> list[tuple[float, 
     return compared
 
 
-def write(flights: pd.DataFrame, folder: Path) -> int:
-    """Write the flights of six years, a file a week in order of time; return how many rows they are.
+def write(flights: pd.DataFrame, folder: Path, years: range = YEARS) -> int:
+    """Write the flights of some years, a file a week in order of time; return how many rows they are.
 
     A year has the flights of 2013 on days of its own, each with an id. Ids are in no order of time, as where several
     systems hand them out.
@@ -174,7 +176,7 @@ def write(flights: pd.DataFrame, folder: Path) -> int:
     def one(year: int, week: int) -> None:
         rows = weeks[week]
         moved = np.datetime64(str(year), "D") - np.datetime64("2013", "D")
-        first = (year - YEARS.start) * int(before[-1]) + int(before[week])
+        first = (year - years.start) * int(before[-1]) + int(before[week])
         changed = {
             "time_hour": pc.add(rows["time_hour"], pa.scalar(moved.astype("timedelta64[us]"))),
             # An odd factor makes no number of two: ids are unique.
@@ -184,8 +186,8 @@ def write(flights: pd.DataFrame, folder: Path) -> int:
         pq.write_table(pa.table(columns), folder / f"flights-{year}-{week + 1:02d}.parquet")
 
     with ThreadPoolExecutor(2) as pool:
-        list(pool.map(lambda both: one(*both), [(year, week) for year in YEARS for week in range(len(weeks))]))
-    return len(YEARS) * int(before[-1])
+        list(pool.map(lambda both: one(*both), [(year, week) for year in years for week in range(len(weeks))]))
+    return len(years) * int(before[-1])
 
 
 def _clock(call: Callable[[], Any]) -> tuple[float, Any]:
@@ -198,14 +200,27 @@ def main() -> int:
     """Measure in a session of its own; return 0 if every answer is right and fast, else 1."""
     from pyspark.sql import SparkSession
 
+    from dags_examples.demo import lake
+    from dags_examples.demo.story import timed
+
+    parser = argparse.ArgumentParser(prog="python -m dags_examples.demo.worth", description=__doc__)
+    parser.add_argument("folder", type=Path, help="for the table of two million flights")
+    parser.add_argument("--lake", type=Path, help="folder of the Delta table")
+    parser.add_argument("--warehouse", type=Path, help="where the log of its index is")
+    parser.add_argument("--conf", action="append", default=[], help="a setting of Spark, name=value")
+    options = parser.parse_args()
     os.environ.setdefault("JAVA_HOME", str(java_home()))
     builder = SparkSession.builder.master("local[2]").appName("demo")
-    for key, value in SETTINGS.items():
+    for key, value in {**SETTINGS, **dict(each.split("=", 1) for each in options.conf)}.items():
         builder = builder.config(key, value)
     spark = builder.getOrCreate()
     try:
         console = Console(width=None if sys.stdout.isatty() else 140, highlight=False)
-        return 0 if show(console, spark, data.raw(), Path(sys.argv[1])) else 1
+        good = show(console, spark, data.raw(), options.folder)
+        if options.lake is not None:
+            with timed(console, "Delta's own connector, in plain SQL and in a MERGE, with that index and without"):
+                good = lake.show(console, spark, options.warehouse, options.lake) and good
+        return 0 if good else 1
     finally:
         spark.stop()
 

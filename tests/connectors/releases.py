@@ -36,6 +36,7 @@ CONNECTORS = {
     "delta": Connector(
         {
             "3.5": "io.delta:delta-spark_2.12:3.3.2",
+            "4.1": "io.delta:delta-spark_4.1_2.13:4.4.0",
             "4.2": "io.delta:delta-spark_4.2_2.13:4.4.0",
         },
         "io.delta.sql.DeltaSparkSessionExtension",
@@ -92,10 +93,11 @@ def settings(release: str, names: Iterable[str], warehouse: str) -> dict[str, st
     return given
 
 
-def connected_session(home: Path, names: Iterable[str], quiet: str = "ERROR") -> SparkSession:
+def connected_session(home: Path, names: Iterable[str], quiet: str = "ERROR", **further: str) -> SparkSession:
     """Start a small session with some connectors.
 
     :param home: a folder for what it writes. :param names: of connectors. :param quiet: the level of its log.
+    :param further: settings, their dots written as two underscores.
     """
     import pyspark
 
@@ -104,5 +106,5 @@ def connected_session(home: Path, names: Iterable[str], quiet: str = "ERROR") ->
     (home / "warehouse").mkdir()
     given = settings(pyspark.__version__, names, str(home / "warehouse"))
     given["spark.local.dir"] = str(home / "local")
-    more = {name.replace(".", "__"): value for name, value in given.items()}
+    more = {name.replace(".", "__"): value for name, value in given.items()} | further
     return local_session(partitions=4, quiet=quiet, **more)
