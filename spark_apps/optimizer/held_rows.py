@@ -54,12 +54,17 @@ def find_held_rows(
     refused = _unfit(scan, chosen)
     if scan.purpose != "read" or all(refused.values()):
         return {name: why for name, why in refused.items() if why is not None}
+    wanted = shuffles()
+    if chosen.plan.where is None and not wanted:
+        # It holds as many rows as the files, and the connector too reads the needed columns alone.
+        whole = NotUsed("costs_more", "no filter leaves a part of its rows")
+        return {name: known or whole for name, known in refused.items()}
     answer = chosen.ask(request, lambda: request.same(number, chosen.logged.hash, chosen.places))
     if "why" in answer:
         why = NotUsed("connector_reads", answer["why"])
         return {name: known or why for name, known in refused.items()}
     files = chosen.logged.files_at(places_in(answer["places"]))
-    return _worth_while(scan, chosen, files, answer["others"], shuffles)
+    return _worth_while(scan, chosen, files, answer["others"], wanted)
 
 
 def _unfit(scan: ConnectorScan, chosen: Chosen) -> dict[str, NotUsed | None]:
@@ -91,15 +96,16 @@ def _worth_while(
     chosen: Chosen,
     files: Sequence[DataFile],
     others: int,
-    shuffles: Callable[[], Sequence[Shuffle]],
+    shuffles: Sequence[Shuffle],
 ) -> HeldRows | Mapping[str, NotUsed]:
     """Return what is read of indexes in place of files, if that takes less time.
 
     :param files: that have exactly the rows that were recorded. :param others: how many the connector reads beside.
+    :param shuffles: how the query shuffles the rows.
     """
     shown = chosen.logged.shown(chosen.plan.snapshot, files)
     read = [file for file in files if file.group_key in chosen.plan.groups]
-    plan = hold_rows(chosen.plan, shown, scan.columns, shuffles())
+    plan = hold_rows(chosen.plan, shown, scan.columns, shuffles)
     if plan.bucketed is not None and (others or len(plan.covering_scans) > 1 or len(_held(plan, read)) < len(read)):
         # Spark keeps no buckets of a union with the connector's scan.
         plan = hold_rows(chosen.plan, shown, scan.columns)
