@@ -81,3 +81,19 @@ def watched(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
 
     monkeypatch.setattr(Rewriter, "_settle", settled)
     return seen
+
+
+def learning(spark: Any, table: IndexedTable) -> tuple[int, int, int]:
+    """Return the files that the log of a source says came, and the calls and bytes by which that was read."""
+    state = Timeline.load(Store(table.uri)).head
+    source = open_source(state.table, None, table.uri, spark)
+    files = spark.sparkContext._jvm.org.apache.hadoop.fs.FileSystem
+
+    def read() -> tuple[int, int]:
+        each = [one for one in files.getAllStatistics() if one.getScheme() == "file"]
+        return sum(one.getReadOps() for one in each), sum(one.getBytesRead() for one in each)
+
+    before = read()
+    found = source.changes(state)  # type: ignore[attr-defined]
+    calls, size = read()
+    return len(found.added), calls - before[0], size - before[1]

@@ -7,7 +7,7 @@ import pytest
 import spark_apps
 from spark_apps import IndexedTable, sql
 from spark_apps.storage.errors import OtherFormat, TableNotFound
-from tests.connectors.comparing import compared, unlike_its_list
+from tests.connectors.comparing import compared, learning, unlike_its_list
 from tests.connectors.hudi_tables import key, make, rows_of, write
 
 FILES, ROWS = 4, 400
@@ -146,3 +146,16 @@ def test_given_partitions_and_another_schema_then_those_that_are_asked_for_are_l
     assert table.read("more IS NULL").count() == 1200
     spark_apps.disable(hudi)
     hudi.sql("DROP TABLE hudi_parts")
+
+
+def test_given_one_slice_more_then_learning_of_it_costs_the_same_whatever_the_table_holds(hudi, tmp_path):
+    costs = []
+    for files in (2, 40):
+        path = str(tmp_path / f"t{files:02d}")
+        make(hudi, path, "cow", files, ROWS)
+        table = IndexedTable.register(hudi, path, "hudi", record_key=["id"])
+        write(rows_of(hudi, ROWS, ROWS + 1, ROWS), path, "insert", "cow")
+        costs.append(learning(hudi, table))
+    (added, calls, size), (added_2, calls_2, size_2) = costs
+    assert (added, calls) == (added_2, calls_2) and added == 1
+    assert abs(size - size_2) < 200, "but for the digits of its counts"

@@ -12,7 +12,7 @@ from spark_apps import IndexedTable
 from spark_apps.sources.iceberg_named import NamedIcebergTable
 from spark_apps.storage import errors
 from spark_apps.timeline.model import DATA_TREE
-from tests.connectors.comparing import compared, unlike_its_list
+from tests.connectors.comparing import compared, learning, unlike_its_list
 from tests.connectors.iceberg_tables import key, make, registered, warehouse
 
 pytestmark = pytest.mark.usefixtures("iceberg")
@@ -179,3 +179,29 @@ def test_given_snapshots_of_each_kind_then_refreshes_follow_them_alone_and_say_w
             assert table.verify("by_key").ok and table.verify("cov").ok, statement
             assert sorted(table.read("n = 3").collect()) == answer, statement
     spark.sql(f"DROP TABLE {name}")
+
+
+def test_given_one_file_more_then_learning_of_it_costs_the_same_whatever_the_table_holds(spark):
+    iceberg = spark.sparkContext._jvm.org.apache.iceberg
+
+    def append(name: str, files: int) -> None:
+        """Commits files that are not there."""
+        table = iceberg.spark.Spark3Util.loadIcebergTable(spark._jsparkSession, name)
+        commit = table.newAppend()
+        for n in range(files):
+            file = iceberg.DataFiles.builder(table.spec()).withPath(f"{table.location()}/data/{files}-{n:05d}.parquet")
+            commit.appendFile(file.withFileSizeInBytes(10).withRecordCount(1).build())
+        commit.commit()
+
+    costs = []
+    for files in (100, 2000):
+        name = f"prod.db.counted_{files:04d}"
+        spark.sql(f"CREATE TABLE {name} (id BIGINT) USING iceberg")
+        append(name, files)
+        table = registered(spark, name)
+        append(name, 1)
+        costs.append(learning(spark, table))
+        spark.sql(f"DROP TABLE {name}")
+    (added, calls, size), (added_2, calls_2, size_2) = costs
+    assert (added, calls) == (added_2, calls_2) and added == 1
+    assert abs(size - size_2) < 200, "but for the digits of its counts"
