@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import pytest
@@ -83,8 +84,24 @@ def watched(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     return seen
 
 
-def learning(spark: Any, table: IndexedTable) -> tuple[int, int, int]:
-    """Return the files that the log of a source says came, and the calls and bytes by which that was read."""
+@dataclass(frozen=True)
+class Learned:
+    """What it took to learn of a change: calls and bytes, beside the bytes of a list of all files.
+
+    :param added: how many files came.
+    """
+
+    added: int
+    calls: int
+    bytes: int
+    of_list: int
+
+
+def learning(spark: Any, table: IndexedTable, followed: Callable[[Any], None] = lambda source: None) -> Learned:
+    """Return what the log of a source says, and what that took.
+
+    :param followed: is given the source when it has said it, and before all files are listed.
+    """
     state = Timeline.load(Store(table.uri)).head
     source = open_source(state.table, None, table.uri, spark)
     files = spark.sparkContext._jvm.org.apache.hadoop.fs.FileSystem
@@ -95,5 +112,7 @@ def learning(spark: Any, table: IndexedTable) -> tuple[int, int, int]:
 
     before = read()
     found = source.changes(state)  # type: ignore[attr-defined]
-    calls, size = read()
-    return len(found.added), calls - before[0], size - before[1]
+    after = read()
+    followed(source)
+    source.listing()
+    return Learned(len(found.added), after[0] - before[0], after[1] - before[1], read()[1] - after[1])

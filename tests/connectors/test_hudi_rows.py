@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 import spark_apps
@@ -148,14 +150,33 @@ def test_given_partitions_and_another_schema_then_those_that_are_asked_for_are_l
     hudi.sql("DROP TABLE hudi_parts")
 
 
+def slices_listed(source: Any) -> int:
+    """Return of how many folders Hudi's reader has the list of files."""
+    owner, names = source._last.table, ("index", "cachedAllInputFileSlices")
+    for name in names:
+        kind = owner.getClass()
+        while all(field.getName() != name for field in kind.getDeclaredFields()):
+            kind = kind.getSuperclass()
+        field = kind.getDeclaredField(name)
+        field.setAccessible(True)
+        owner = field.get(owner)
+    return 0 if owner is None else len(owner)
+
+
 def test_given_one_slice_more_then_learning_of_it_costs_the_same_whatever_the_table_holds(hudi, tmp_path):
-    costs = []
+    costs, asked, listed = [], [], []
+
+    def followed(source: Any) -> None:
+        asked.append(source)
+        listed.append(slices_listed(source))
+
     for files in (2, 40):
         path = str(tmp_path / f"t{files:02d}")
         make(hudi, path, "cow", files, ROWS)
         table = IndexedTable.register(hudi, path, "hudi", record_key=["id"])
         write(rows_of(hudi, ROWS, ROWS + 1, ROWS), path, "insert", "cow")
-        costs.append(learning(hudi, table))
-    (added, calls, size), (added_2, calls_2, size_2) = costs
-    assert (added, calls) == (added_2, calls_2) and added == 1
-    assert abs(size - size_2) < 200, "but for the digits of its counts"
+        costs.append(learning(hudi, table, followed))
+    assert listed == [0, 0] and [slices_listed(source) for source in asked] == [1, 1]
+    few, many = costs
+    assert (few.added, few.calls) == (many.added, many.calls) and few.added == 1
+    assert abs(few.bytes - many.bytes) < 200, "but for the digits of its counts"
