@@ -288,9 +288,19 @@ def merged_schema(definition: IndexDefinition, fields: Sequence[T.StructField]) 
 
 
 def with_schema(table: TableDefinition, definition: IndexDefinition, *, anew: bool) -> IndexDefinition:
-    """Return the definition once entries with the columns held now are written, beside the old ones or ``anew``."""
-    schema = struct_type(fields_in(table, definition))
-    fields = [T.StructField(name, schema[name].dataType, True) for name in held_columns(table, definition)]
+    """Return the definition once entries with the columns held now are written, beside the old ones or ``anew``.
+
+    :raises InvalidSchema: naming a column that the table has not any more, or one of two types.
+    """
+    schema, held = struct_type(fields_in(table, definition)), held_columns(table, definition)
+    gone = next((name for name in held if name not in schema.fieldNames()), None)
+    if gone is not None:
+        raise InvalidSchema(
+            f"The table has no column {gone!r} any more, which the index {definition.name!r} holds.",
+            hint=f"Drop the index, drop_index({definition.name!r}), and create it again over columns that are there; "
+            "or give the column its name back.",
+        )
+    fields = [T.StructField(name, schema[name].dataType, True) for name in held]
     base = replace(definition, properties={**definition.properties, SCHEMA: ""}) if anew else definition
     return replace(definition, properties={**definition.properties, SCHEMA: schema_ddl(merged_schema(base, fields))})
 

@@ -6,9 +6,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from spark_apps import IncludedColumns, IndexedTable
-from spark_apps.indexes.covering.definition import complete_definition, evolve_definition, held_columns, schema_of
+from spark_apps.indexes.covering.definition import (
+    complete_definition,
+    evolve_definition,
+    held_columns,
+    schema_of,
+    with_schema,
+)
 from spark_apps.storage.errors import InvalidInput, InvalidSchema, UnknownColumn
 from spark_apps.timeline.model import Field, IndexDefinition, SourceDefinition, TableDefinition
 from tests.spark_apps.indexes.evolving import Folder
@@ -50,6 +57,15 @@ def test_given_lineage_then_partition_columns_join_the_index_unless_excluded(spa
     assert held_columns(SOURCE, changed) == ("C0", "C1", "C2")
     back, _ = evolve_definition(SOURCE, changed, "incremental", IncludedColumns(include=["dt"]), None)
     assert "dt" in held_columns(SOURCE, back)
+
+
+def test_given_a_held_column_that_the_table_has_no_more_then_it_is_named(spark: Any) -> None:
+    renamed = replace(
+        SOURCE, fields=tuple(replace(field, name="other") if field.name == "C2" else field for field in _FIELDS)
+    )
+    assert with_schema(SOURCE, _defined(SOURCE), anew=False).properties
+    with pytest.raises(InvalidSchema, match=r"no column 'C2' any more, which the index 'ix' holds"):
+        with_schema(renamed, _defined(SOURCE), anew=False)
 
 
 @pytest.mark.parametrize(("rows", "layout", "buckets"), [(7, "buckets", 8), (2, "buckets", 2), (7, "hash", 7)])
