@@ -43,6 +43,9 @@ class Slice {
     final String state;
     final long bytes;
     final boolean elsewhere;
+    /** Where a list has it. */
+    PartitionDirectory folder;
+    FileStatusWithMetadata file;
 
     private Slice(String path, String state, long bytes, boolean elsewhere) {
         this.path = path;
@@ -94,7 +97,12 @@ class Slice {
         for (int n = 0; n < folders.size(); n++) {
             PartitionDirectory folder = (PartitionDirectory) folders.get(n);
             List files = list(folder.files());
-            for (int m = 0; m < files.size(); m++) slices.add(of(folder, (FileStatusWithMetadata) files.get(m), settings));
+            for (int m = 0; m < files.size(); m++) {
+                Slice slice = of(folder, (FileStatusWithMetadata) files.get(m), settings);
+                slice.folder = folder;
+                slice.file = (FileStatusWithMetadata) files.get(m);
+                slices.add(slice);
+            }
         }
         return slices;
     }

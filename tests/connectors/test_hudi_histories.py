@@ -30,12 +30,14 @@ class History:
         make(spark, path, self.kind, FILES, ROWS)
         spark.sql(f"CREATE TABLE {self.name} USING hudi LOCATION '{path}'")
         table = IndexedTable.register(spark, path, "hudi", record_key=["id"])
-        for index, kind, columns in (
-            ("by_key", "secondary", ["key"]),
-            ("by_rider", "compact", ["rider"]),
-            ("by_n", "skipping", ["values(n)"]),
+        more: dict[str, Any] = {"included": ["id", "n", "rider", "p"]}
+        for index, kind, columns, given in (
+            ("by_key", "secondary", ["key"], {}),
+            ("by_rider", "compact", ["rider"], {}),
+            ("by_n", "skipping", ["values(n)"], {}),
+            ("held", "covering", ["key"], more),
         ):
-            table.create_index(index, kind, columns)
+            table.create_index(index, kind, columns, **given)
         self.said = [self.kind]
         self.instants = [self.newest()]
 
@@ -113,6 +115,7 @@ class History:
             f"n = {self.draw.randrange(110)}",
         ):
             self.compared(f"SELECT * FROM {self.name} WHERE {condition}")
+        self.compared(f"SELECT key, n, rider FROM {self.name} WHERE key IN ({self.keys()}) OR key < 9")
         source = f"(VALUES {', '.join(f'({key}L)' for key in self.keys().split(', '))}) s(key)"
         self.compared(f"SELECT t.* FROM {self.name} t JOIN {source} ON t.key = s.key")
         then, condition = self.draw.choice(self.instants), f"key IN ({self.keys()})"

@@ -11,7 +11,7 @@ import pytest
 
 import spark_apps
 from spark_apps import IndexedTable
-from tests.connectors.comparing import compared, compared_joins
+from tests.connectors.comparing import compared, compared_held, compared_joins, watched
 from tests.connectors.hudi_tables import FILES, key, make, rows_of, write
 
 
@@ -71,3 +71,32 @@ def test_given_one_query_of_two_scans_by_other_keys_then_no_exchange_is_shared(h
     scans = compared_joins(hudi, "hudi_trips", lambda row: key(row % 800), trips)
 
     assert [scan and scan[0] for scan in scans] == [FILES, FILES]
+
+
+@pytest.mark.parametrize("kind", ["cow", "mor"])
+def test_given_a_covering_index_then_it_is_read_for_the_slices_that_are_as_it_knows_them(
+    hudi, tmp_path, monkeypatch, kind
+):
+    path, name = str(tmp_path / "t"), f"hudi_held_{kind}"
+    make(hudi, path, kind, files=4, hoodie__datasource__write__partitionpath__field="p")
+    hudi.sql(f"CREATE TABLE {name} USING hudi LOCATION '{path}'")
+    table = IndexedTable.register(hudi, path, "hudi", record_key=["id"])
+    table.create_index("held", "covering", ["key"], included=["n", "p"])
+    changed = rows_of(hudi, 50, 51).selectExpr("id", "key", "n + 500 AS n", "rider", "p")
+    write(changed, path, "upsert", kind, hoodie__datasource__write__partitionpath__field="p")
+    keys = ", ".join(str(key(row)) for row in (50, 317, 717))
+
+    def asked(where: str):
+        return lambda: hudi.read.format("hudi").load(path).where(f"key IN ({keys}) AND {where}").select("key", "n", "p")
+
+    assert compared_held(hudi, asked("n >= 0"), path) == [(4, 1, 3)]
+    assert compared_held(hudi, asked("p = 'p1'"), path) == [(2, 0, 2)]
+    assert compared_held(hudi, asked("p = 'p0'"), path) == [(2, 1, 1)]
+    table.refresh_index("held")
+    assert compared_held(hudi, asked("n >= 0"), path) == [(4, 0, 4)]
+    spark_apps.enable(hudi, sources=[path])
+    seen = watched(monkeypatch)
+    hudi.sql(f"UPDATE {name} SET n = 7 WHERE key = {key(317)}")
+    spark_apps.disable(hudi)
+    assert seen and not any(one.held for one in seen)
+    hudi.sql(f"DROP TABLE {name}")
