@@ -1,4 +1,4 @@
-"""Catalogs as people have them, on loopback: Iceberg's REST catalog, which asks for a token.
+"""Catalogs as people have them, on loopback: a Hive metastore, and Iceberg's REST catalog that asks for a token.
 
 They run in a JVM of their own, with Spark's jars and those of Iceberg's own tests, and end with the process that began
 them. Nothing listens on another address.
@@ -38,6 +38,13 @@ class CatalogServers:
     def __init__(self, jvm: Any, home: Path) -> None:
         self._jvm, self._home = jvm, home
         self._started = 0
+
+    def metastore(self) -> str:
+        """Start a Hive metastore, and return its address."""
+        classes = compiled(self._jvm, _source("metastore"))
+        [constructor] = classes.loadClass("lakeindex.testing.Metastore").getDeclaredConstructors()
+        server = constructor.newInstance(self._array(str(self._folder())))
+        return f"thrift://127.0.0.1:{server.getClass().getField('port').get(server)}"
 
     def rest(self, lent: Mapping[str, str] | None = None) -> str:
         """Start a REST catalog over one in SQLite, and return its address. It answers those who bring :data:`TOKEN`.

@@ -1,4 +1,4 @@
-"""Iceberg tables of real catalogs on loopback: REST with a token, and JDBC; beside other writers."""
+"""Iceberg tables of real catalogs on loopback: Hive's metastore, REST with a token, JDBC; beside other writers."""
 
 from __future__ import annotations
 
@@ -88,6 +88,19 @@ def by_pyiceberg(**catalog: str) -> Callable[[], None]:
 
     rows = pa.table({**appended(), "n": pa.array(appended()["n"], pa.int32())})
     return lambda: load_catalog(**catalog).load_table("db.trips").append(rows)
+
+
+def test_given_a_hive_metastore_then_its_table_is_indexed_by_name_and_follows_another_writer(
+    spark: Any, servers: CatalogServers, tmp_path: Path
+) -> None:
+    given = {"type": "hive", "uri": servers.metastore(), "warehouse": str(tmp_path / "tables")}
+    # Its database has no tables for locks: Hive makes these by a tool of its own.
+    given["hadoop.iceberg.engine.hive.lock-enabled"] = "false"
+    # Another client of the metastore, which knows nothing of the first one's caches.
+    catalog, other = named(spark, "hms", **given), named(spark, "hms_of_another", **given)
+    rows = ", ".join(map(str, zip(*appended().values(), strict=True)))
+    insert = f"INSERT INTO {other}.db.trips SELECT /*+ COALESCE(1) */ * FROM VALUES {rows}"
+    check_followed(spark, tmp_path / "indexes", catalog, lambda: spark.sql(insert).collect())
 
 
 def test_given_a_rest_catalog_with_a_token_then_its_table_is_indexed_by_name_and_follows_pyiceberg(
