@@ -99,7 +99,7 @@ def hudi(spark: SparkSession, connectors: frozenset[str]) -> SparkSession:
     if "hudi" not in connectors:
         pytest.skip("CONNECTORS NOT TESTED: Hudi's tests are run by themselves: pytest tests/connectors/test_hudi_*.py")
     session = spark.newSession()
-    session.conf.set("spark.sql.catalog.spark_catalog", "org.apache.spark.sql.hudi.catalog.HoodieCatalog")
+    session.conf.set("spark.sql.catalog.spark_catalog", hudi_tables.CATALOG)
     for name, value in hudi_tables.SMALL.items():
         session.conf.set(name, value)
     return session

@@ -18,6 +18,7 @@ SMALL = {
     "hoodie.clean.automatic": "false",
     "hoodie.embed.timeline.server": "false",
 }
+CATALOG = "org.apache.spark.sql.hudi.catalog.HoodieCatalog"
 TYPES = {"cow": "COPY_ON_WRITE", "mor": "MERGE_ON_READ"}
 
 
