@@ -32,11 +32,8 @@ if TYPE_CHECKING:
 
 SMALL = {
     # A Spark that lives for seconds, on two cores: Java's second compiler and a collector with threads of its own cost
-    # more than they give,
+    # more than they give.
     "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=256m -XX:+UseSerialGC",
-    # and so does compiling each query of a few hundred thousand rows.
-    "spark.sql.codegen.wholeStage": "false",
-    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
     # Each sort would set 64 MB to zero, by the size of the heap.
     "spark.buffer.pageSize": "1m",
 }

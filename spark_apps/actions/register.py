@@ -23,11 +23,11 @@ from spark_apps.sources.iceberg_named import options_of
 from spark_apps.sources.listing import check_apart
 from spark_apps.sources.registry import (
     OWN_FORMATS,
-    delta_at,
     discover,
     find_in_catalog,
     full_name,
     iceberg_by_name,
+    id_at,
     looks_like_name,
     open_source,
 )
@@ -349,7 +349,7 @@ def find_registration(
     except TableNotFound:
         return None  # it was dropped
     table = timeline.head.table
-    if named is not None and table.source is not None and form == "delta":
+    if named is not None and table.source is not None and form in OWN_FORMATS:
         checked = dict(_with_name(replace(table.source, options=checked), named, log, warehouse).options)
     differences = [*_other_source(table, location, form, checked), *_other_columns(timeline, table, schema, record_key)]
     if differences:
@@ -376,11 +376,11 @@ def _registration(
         return locate(by_name.location), "iceberg", options_of(by_name), (by_name.name, by_name.id)
     if form in PLAIN_FORMATS or form in OWN_FORMATS:
         named = find_in_catalog(spark, uri)
-        if named is not None and named.format == "delta":
+        if named is not None and named.format in OWN_FORMATS:
             location = locate(named.location)
-            return location, "delta", {}, _id_of(spark, location, named.name, storage_options)
-        if named is not None and named.format == "hudi":
-            return locate(named.location), "hudi", {}, None
+            if named.name is None:
+                return location, named.format, {}, None
+            return location, named.format, {}, (named.name, id_at(spark, named.format, location, storage_options))
         if named is not None:
             given = given_options(named.format, {**named.options, **checked})
             return locate(named.location), named.format, given, None
@@ -389,15 +389,6 @@ def _registration(
         if CATALOG in checked:
             return IcebergTable("", checked, storage_options).location, form, checked, None
     return locate(uri), form, checked, None
-
-
-def _id_of(
-    spark: SparkSession, location: Location, name: CatalogName | None, storage_options: Mapping[str, Any] | None
-) -> tuple[CatalogName, str] | None:
-    """Return the name of a Delta table with the format's own id of it; ``None`` where its name is not known."""
-    if name is None:
-        return None
-    return name, delta_at(spark, location, storage_options).table_id()
 
 
 def _other_source(table: TableDefinition, location: Location, form: str, options: Mapping[str, str]) -> Iterator[str]:

@@ -12,6 +12,8 @@ import java.util.List;
 import java.util.Map;
 import java.util.Set;
 
+import org.apache.spark.sql.catalyst.TableIdentifier;
+import org.apache.spark.sql.catalyst.catalog.CatalogTable;
 import org.apache.spark.sql.catalyst.expressions.DynamicPruning;
 import org.apache.spark.sql.catalyst.expressions.Expression;
 import org.apache.spark.sql.catalyst.expressions.PlanExpression;
@@ -106,6 +108,15 @@ public class Relations {
         LogicalPlan changed = with((LogicalRelation) leaf, new HadoopFsRelation(files, of.partitionSchema(), of.dataSchema(), of.bucketSpec(), of.fileFormat(), of.options(), of.sparkSession()));
         changed.copyTagsFrom(leaf);
         return changed;
+    }
+
+    /** The name in full by which the session's own catalog knows the table of a scan; empty where the scan has none. */
+    public static String name(LogicalPlan leaf) {
+        scala.Option table = leaf instanceof LogicalRelation ? ((LogicalRelation) leaf).catalogTable() : scala.Option.empty();
+        if (table.isEmpty()) return "";
+        TableIdentifier name = ((CatalogTable) table.get()).identifier();
+        if (name.database().isEmpty()) return "";
+        return (name.catalog().isDefined() ? name.catalog().get() : "spark_catalog") + "." + name.database().get() + "." + name.table();
     }
 
     static LogicalPlan with(LogicalRelation leaf, HadoopFsRelation relation) {

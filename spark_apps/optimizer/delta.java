@@ -16,8 +16,6 @@ import lakeindex.TableConnector;
 
 import org.apache.hadoop.fs.Path;
 import org.apache.spark.sql.SparkSession;
-import org.apache.spark.sql.catalyst.TableIdentifier;
-import org.apache.spark.sql.catalyst.catalog.CatalogTable;
 import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
 import org.apache.spark.sql.delta.DeltaLog;
 import org.apache.spark.sql.delta.SnapshotDescriptor;
@@ -94,13 +92,7 @@ public class DeltaConnector implements TableConnector, NamingConnector, ExactCon
 
     public String id(LogicalPlan leaf) { return scan(leaf).metadata().id(); }
 
-    public String name(LogicalPlan leaf) {
-        scala.Option table = ((LogicalRelation) leaf).catalogTable();
-        if (table.isEmpty()) return "";
-        TableIdentifier name = ((CatalogTable) table.get()).identifier();
-        if (name.database().isEmpty()) return "";
-        return (name.catalog().isDefined() ? name.catalog().get() : "spark_catalog") + "." + name.database().get() + "." + name.table();
-    }
+    public String name(LogicalPlan leaf) { return Relations.name(leaf); }
 
     public String purpose(LogicalPlan leaf) {
         FileIndex index = index(leaf);

@@ -10,6 +10,7 @@ import java.util.Map;
 
 import lakeindex.ExactConnector;
 import lakeindex.FilteredConnector;
+import lakeindex.NamingConnector;
 import lakeindex.Relations;
 import lakeindex.ScanFile;
 
@@ -28,7 +29,7 @@ import org.apache.spark.sql.execution.datasources.LogicalRelation;
 import org.apache.spark.sql.execution.datasources.PartitionDirectory;
 import org.apache.spark.sql.types.StructType;
 
-public class HudiConnector implements FilteredConnector, ExactConnector {
+public class HudiConnector implements FilteredConnector, ExactConnector, NamingConnector {
     private static final String[] RANGE = {"hoodie.datasource.read.begin.instanttime", "hoodie.datasource.read.end.instanttime"};
 
     public String format() { return "hudi"; }
@@ -49,6 +50,8 @@ public class HudiConnector implements FilteredConnector, ExactConnector {
     }
 
     public String address(LogicalPlan leaf) { return index(leaf).getBasePath().toString(); }
+
+    public String name(LogicalPlan leaf) { return Relations.name(leaf); }
 
     public String id(LogicalPlan leaf) { return Identity.of(index(leaf).metaClient()); }
 

@@ -174,12 +174,19 @@ class HudiTable:
 
     def columns(self) -> tuple[Field, ...]:
         """Return the table's own columns. :raises UnsupportedSource: if it has no commit yet."""
+        return _fields(self._newest().said)
+
+    def table_id(self) -> str:
+        """Return the instant of the table's first commit. :raises UnsupportedSource: if it has none yet."""
+        return str(self._newest().said["id"])
+
+    def _newest(self) -> _Version:
         at = self._at(None, listed=False)
-        if at is None:
+        if at is None or at.said["id"] is None:
             raise UnsupportedSource(
                 f"The Hudi table {self._location.uri} has no commit yet.", hint="Write rows into it first."
             )
-        return _fields(at.said)
+        return at
 
     def check(self, files: Sequence[DataFile]) -> None:
         """Check nothing: base files and log files of Hudi are never rewritten, and Spark says if one is gone."""

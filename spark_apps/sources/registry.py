@@ -487,9 +487,9 @@ def open_source(
     assert table.source is not None
     by_name = check_allowed(log, table.source, storage_options)
     form = table.source.format
+    if by_name and form in OWN_FORMATS:
+        _check_place(table.source, log, spark)
     if form == "delta":
-        if by_name:
-            _check_place(table.source, log, spark)
         if has_delta(spark):
             assert spark is not None
             return ConnectedDeltaTable.of_session(table, storage_options, spark)
@@ -553,10 +553,8 @@ def discover(
         return _discovered_by_name(spark, by_name)
     if form in PLAIN_FORMATS or form in OWN_FORMATS:
         named = find_in_catalog(spark, uri)
-        if named is not None and named.format == "delta":
-            uri, form, checked, full = named.location, "delta", {}, named.name
-        elif named is not None and named.format == "hudi":
-            uri, form, checked = named.location, "hudi", {}
+        if named is not None and named.format in OWN_FORMATS:
+            uri, form, checked, full = named.location, named.format, {}, named.name
         elif named is not None:
             uri, form, checked = named.location, named.format, given_options(named.format, {**named.options, **checked})
             schema = named.schema if schema is None else schema
@@ -577,9 +575,9 @@ def discover(
         return Discovery(location, source, fields, partition_by, None if full is None else (full, delta.table_id()))
     if form == "hudi":
         location = _plain(uri)
-        fields = HudiTable(location.uri, storage_options, spark, None).columns()
+        hudi = HudiTable(location.uri, storage_options, spark, None)
         source = SourceDefinition(form, location.uri, session=session_settings(spark, form))
-        return Discovery(location, source, fields, ())
+        return Discovery(location, source, hudi.columns(), (), None if full is None else (full, hudi.table_id()))
     checked = iceberg.name_of_catalog(checked, uri)
     table = IcebergTable("" if CATALOG in checked else _plain(uri).uri, checked, storage_options)
     fields, partition_by = table.columns()
@@ -592,6 +590,13 @@ def delta_at(spark: SparkSession, location: Location, storage_options: Mapping[s
     if has_delta(spark):
         return ConnectedDeltaTable(location.uri, storage_options, spark)
     return DeltaTable(location.uri, storage_options)
+
+
+def id_at(spark: SparkSession, form: str, location: Location, storage_options: Mapping[str, Any] | None) -> str:
+    """Return the id by which a Delta or Hudi table at an address is told from one that is made anew there."""
+    if form == "delta":
+        return delta_at(spark, location, storage_options).table_id()
+    return HudiTable(location.uri, storage_options, spark, None).table_id()
 
 
 def iceberg_by_name(spark: SparkSession, name: str) -> NamedTable | None:
@@ -690,10 +695,8 @@ def find_in_catalog(spark: SparkSession, name: str) -> CatalogTable | None:
             "address.",
         )
     location = _catalog_path(details["Location"])
-    if form == "delta":
+    if form in OWN_FORMATS:
         return CatalogTable(location, form, spark.table(quoted).schema, {}, _name_in_full(details))
-    if form == "hudi":
-        return CatalogTable(location, form, spark.table(quoted).schema, {})
     if details.get("Partition Provider", "").lower() == "catalog":
         _check_partitions(spark, name, quoted, location)
     options = _storage_properties(details.get("Storage Properties", ""))

@@ -63,7 +63,7 @@ READER_OPTIONS: dict[str, frozenset[str]] = {
         }
     ),
     "delta": frozenset({CATALOG, IDENTIFIER}),
-    "hudi": frozenset(),
+    "hudi": frozenset({CATALOG, IDENTIFIER}),
     "iceberg": frozenset(
         {CATALOG, IDENTIFIER, READER, "catalog.type", "catalog.uri", "catalog.warehouse", "catalog.prefix"}
     ),
@@ -115,7 +115,7 @@ def check_options(form: str, options: Mapping[str, str]) -> None:
             raise InvalidInput(
                 f"The option {name}={value[:40]!r} is no number up to {_MAX_VALUES[plain]}.", hint="Give a smaller one."
             )
-    if form in ("delta", "iceberg"):
+    if form in ("delta", "iceberg", "hudi"):
         _check_catalog(options)
 
 

@@ -66,6 +66,7 @@ SOURCE = {
     "version": "1",
     "session": {"spark.sql.session.timeZone": "UTC"},
     "identity": "5b8f",
+    "mark": "812 1732800000.000000",
 }
 ACTIONS: dict[str, Any] = {
     "add": ADD,

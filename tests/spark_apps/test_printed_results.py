@@ -267,6 +267,7 @@ def test_given_an_explanation_of_a_query_then_each_scan_is_a_row() -> None:
             shuffle="none is needed",
             keys=None,
             scanned=(24, 10),
+            held=7,
             explanation=explanation(),
         ),
         SimpleNamespace(
@@ -276,6 +277,7 @@ def test_given_an_explanation_of_a_query_then_each_scan_is_a_row() -> None:
             shuffle=None,
             keys=None,
             scanned=None,
+            held=0,
             explanation=None,
         ),
     )
@@ -291,7 +293,7 @@ def test_given_an_explanation_of_a_query_then_each_scan_is_a_row() -> None:
         "───────────────  ────────  ───────  ───────────────────────────────────────",
         "s3://lake/trips  keys      no_keys  no finite set of values for column 'id'",
         "s3://lake/trips: none is needed",
-        "s3://lake/trips: 10 of 24 files of its connector's own plan are read",
+        "s3://lake/trips: 10 of 24 files of its connector's own plan are read by it; the rows of 7 come from indexes",
         "s3://lake/raw: others may write it",
     ]
     assert str(QueryExplanation(())) == "No scan of this query is of a registered source or a keyed table."
