@@ -189,12 +189,15 @@ class Connectors {
  * common table expression is that Spark keeps. What one plan does without the others may need, so all files stay.
  */
 class SharedScans {
+    /** The whole query. */
+    final LogicalPlan root;
     private final Connectors connectors;
     private final IdentityHashMap plans = new IdentityHashMap();
     private final IdentityHashMap shared = new IdentityHashMap();
     private final IdentityHashMap decided = new IdentityHashMap();
 
     SharedScans(LogicalPlan plan, Connectors connectors) {
+        this.root = plan;
         this.connectors = connectors;
         if (!connectors.isEmpty()) walk(plan, plan);
     }

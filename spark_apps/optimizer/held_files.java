@@ -7,6 +7,7 @@ package lakeindex;
 import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.BitSet;
+import java.util.IdentityHashMap;
 import java.util.List;
 
 import org.apache.spark.sql.catalyst.expressions.Alias;
@@ -156,12 +157,15 @@ class HeldFiles {
 class NoCopy {
     private static final String METADATA_COLUMN = "__metadata_col";
 
+    private final LogicalPlan root;
     private final LogicalPlan plan;
     private final ScanPart scan;
     private final Object identity;
+    private final IdentityHashMap counted = new IdentityHashMap();
 
-    /** plan: the whole one, or that of a subquery, which the scan is in. */
-    NoCopy(LogicalPlan plan, ScanPart scan) {
+    /** root: the whole query's. plan: that one, or that of a subquery, which the scan is in. */
+    NoCopy(LogicalPlan root, LogicalPlan plan, ScanPart scan) {
+        this.root = root;
         this.plan = plan;
         this.scan = scan;
         this.identity = scan.connector.identity(scan.leaf);
@@ -190,14 +194,17 @@ class NoCopy {
         return false;
     }
 
-    /** Whether the scan, which is changed where it is, is nowhere else; but for dynamic pruning, which reads what this part of the plan does. */
-    private boolean isAlone() { return count(plan, HERE) == 1; }
+    /**
+     * Whether the scan, which is changed where it is, is nowhere else in the whole query, such as in what makes the Bloom
+     * filter of a join; but for dynamic pruning, which reads what this part of the plan does.
+     */
+    private boolean isAlone() { return count(root, root == plan ? HERE : BELOW) == 1; }
 
     private static final int HERE = 0;
     private static final int PRUNING = 1;
     private static final int BELOW = 2;
 
-    /** How often the scan is read. where: in the plan itself, in what its dynamic pruning reads, or in another subquery. */
+    /** How often the scan is read. where: in its own plan, in what dynamic pruning of that reads, or in another plan. */
     private int count(LogicalPlan node, int where) {
         if (where == PRUNING && node.equals(scan.node)) return 0;
         List children = Scala.toList(node.children());
@@ -211,7 +218,9 @@ class NoCopy {
     private int count(Expression expression, int where) {
         int found = 0;
         if (expression instanceof PlanExpression && ((PlanExpression) expression).plan() instanceof LogicalPlan) {
-            found += count((LogicalPlan) ((PlanExpression) expression).plan(), where == HERE && expression instanceof DynamicPruning ? PRUNING : BELOW);
+            LogicalPlan query = (LogicalPlan) ((PlanExpression) expression).plan();
+            // Filters that Spark has copied have one plan.
+            if (counted.put(query, Boolean.TRUE) == null) found += count(query, query == plan ? HERE : where == HERE && expression instanceof DynamicPruning ? PRUNING : BELOW);
         }
         List children = Scala.toList(expression.children());
         for (int n = 0; n < children.size(); n++) found += count((Expression) children.get(n), where);

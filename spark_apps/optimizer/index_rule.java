@@ -964,10 +964,12 @@ public class ScanRequest {
     private final Connectors connectors;
     private final IdentityHashMap together = new IdentityHashMap();
     private final Map held = new HashMap();
+    private final LogicalPlan root;
     private final LogicalPlan plan;
     private String refusal;
 
-    ScanRequest(LogicalPlan plan, Shuffles shuffles, JoinKeys joinKeys, List scans, RuleExecutor optimizer, SessionState session, Function files, Connectors connectors, long query, String marker) {
+    ScanRequest(LogicalPlan root, LogicalPlan plan, Shuffles shuffles, JoinKeys joinKeys, List scans, RuleExecutor optimizer, SessionState session, Function files, Connectors connectors, long query, String marker) {
+        this.root = root;
         this.plan = plan;
         this.files = files;
         this.connectors = connectors;
@@ -1087,7 +1089,7 @@ public class ScanRequest {
         if (files == null) return "";
         Map said = new LinkedHashMap();
         try {
-            String why = new NoCopy(plan, scan).why();
+            String why = new NoCopy(root, plan, scan).why();
             if (why == null) {
                 HeldFiles found = new HeldFiles(scan, files, read);
                 held.put(Integer.valueOf(number), found);
@@ -1379,7 +1381,7 @@ public class IndexRule extends Rule {
             // A connector's scan keeps its own files, whose names it may be asked for.
             if (!scans.isEmpty() && Rules.asksForFiles(plan)) scans = ofConnectors(scans);
             if (!scans.isEmpty()) {
-                request = new ScanRequest(plan, shuffles, joinKeys, scans, optimizer, session, files, connectors, Rules.query(), marker);
+                request = new ScanRequest(shared.root, plan, shuffles, joinKeys, scans, optimizer, session, files, connectors, Rules.query(), marker);
                 decide.apply(request);
             }
         } catch (Throwable error) {

@@ -54,6 +54,7 @@ class _Add(msgspec.Struct):
 
 class _Remove(msgspec.Struct):
     path: str
+    vector: _Vector | None = msgspec.field(default=None, name="deletionVector")
 
 
 class _Info(msgspec.Struct):
@@ -145,6 +146,9 @@ class DeltaLog:
         what = f"{self._store.uri}/{info.key}"
         body = self._store.get(info.key, MAX_COMMITS_BYTES)
         actions = [decode(line, _Action, what) for line in body.split(b"\n") if line.strip()]
+        if _files(action.add for action in actions) & _files(action.remove for action in actions):
+            # No writer may, and readers differ in what they make of it.
+            raise UnsupportedSource(f"Its commit {number} adds and removes the same file.")
         said = next((action.info for action in actions if action.info is not None), _Info())
         moment = said.timestamp if said.in_commit is None else said.in_commit
         return TableCommit(
@@ -175,6 +179,11 @@ class DeltaLog:
                 "" if vector is None else vector.id,
                 0 if vector is None else vector.cardinality,
             )
+
+
+def _files(actions: Iterable[_Add | _Remove | None]) -> set[tuple[str, str]]:
+    """Return path and deletion vector of the files that actions are of: together they are a file, by the format."""
+    return {(one.path, "" if one.vector is None else one.vector.id) for one in actions if one is not None}
 
 
 def _mark(info: ObjectInfo) -> str:

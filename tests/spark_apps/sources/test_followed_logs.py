@@ -185,6 +185,10 @@ def one_is_missing(lake: Lake) -> None:
     (lake.folder / "_delta_log" / f"{1:020d}.json").unlink()
 
 
+def added_and_removed(lake: Lake) -> None:
+    lake.log.commit(lake.remove("a.parquet"), lake.add("a.parquet", 11))
+
+
 def damaged(line: str) -> Callable[[Lake], None]:
     def commit(lake: Lake) -> None:
         (lake.folder / "_delta_log" / f"{1:020d}.json").write_text(f"{json.dumps(lake.add('b.parquet'))}\n{line}\n")
@@ -204,6 +208,7 @@ VECTOR = json.dumps({"add": {**Lake.add("c.parquet")["add"], "deletionVector": _
         pytest.param(made_anew, "another one", id="made anew"),
         pytest.param(other_columns, "changed columns or properties", id="columns"),
         pytest.param(one_is_missing, "no commit 1", id="missing"),
+        pytest.param(added_and_removed, "adds and removes the same file", id="both"),
         pytest.param(damaged('{"add": {"path": 7}}'), "cannot be read", id="damaged"),
         pytest.param(damaged("{" * 100_000), "cannot be read", id="deep"),
         pytest.param(damaged(ELSEWHERE), "outside of the table", id="elsewhere"),
@@ -220,8 +225,8 @@ def test_given_commits_that_cannot_be_followed_then_that_is_said_and_the_list_de
     change(lake)
     found = lake.source().changes(state)
     assert isinstance(found, Gap) and why in found.why
-    if change in (cleaned, other_columns):
-        assert len(lake.source().listing().files) == 1
+    if change in (cleaned, other_columns, added_and_removed):
+        assert len(lake.source().listing().files) == (change is not added_and_removed)
     elif change is made_anew:
         assert len(lake.source().listing().files) == 2
     else:
