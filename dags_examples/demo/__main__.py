@@ -66,7 +66,10 @@ def main() -> int:
     work = options.work.absolute()
     shutil.rmtree(work, ignore_errors=True)
     connector = Connector(work / "connector", options.repository)
-    with timed(console, "The raw flights are landed as files, the way they would arrive"):
+    with (
+        contextlib.closing(connector),
+        timed(console, "The raw flights are landed as files, the way they would arrive"),
+    ):
         flights = data.raw()
         data.land(flights, work / "landing")
         if options.all:

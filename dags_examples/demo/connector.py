@@ -13,6 +13,7 @@ import signal
 import subprocess
 import time
 from pathlib import Path
+from xml.sax.saxutils import escape
 
 from spark_apps.jobs import environment
 
@@ -24,7 +25,8 @@ PACKAGES = {
 
 SILENT_SECONDS = 15
 """How long the repository may say nothing."""
-_MOST_SECONDS = 180
+MAX_SECONDS = 180
+"""How long the jars may take in all."""
 
 _WANTED = """<ivy-module version="2.0">
   <info organisation="demo" module="demo"/>
@@ -58,7 +60,7 @@ class Jars:
         name = "[artifact]-[revision](-[classifier]).[ext]"
         options = ["-ivy", str(home / "wanted.xml"), "-retrieve", f"{self.folder}/{name}", "-m2compatible"]
         if repository is not None:
-            (home / "repository.xml").write_text(_REPOSITORY.format(repository))
+            (home / "repository.xml").write_text(_REPOSITORY.format(escape(repository, {'"': "&quot;"})))
             # Nothing that came from elsewhere.
             options += ["-settings", str(home / "repository.xml"), "-cache", str(home / "cache")]
         [ivy] = (environment.spark_home() / "jars").glob("ivy-*.jar")
@@ -75,11 +77,11 @@ class Jars:
         while self._process.poll() is None:
             now, size = time.monotonic(), self._log.stat().st_size
             heard, said = (now, size) if size != said else (heard, said)
-            if now - heard > SILENT_SECONDS or now - started > _MOST_SECONDS:
-                with contextlib.suppress(ProcessLookupError):
-                    os.killpg(self._process.pid, signal.SIGKILL)
-                self._process.wait()
-                return f"the repository of its jars did not answer for {now - heard:.0f} s"
+            if now - heard > SILENT_SECONDS or now - started > MAX_SECONDS:
+                self.close()
+                if now - heard > SILENT_SECONDS:
+                    return f"the repository of its jars did not answer for {now - heard:.0f} s"
+                return f"its jars were not fetched within {MAX_SECONDS} s"
             time.sleep(0.1)
         if self._process.returncode or not self.folder.is_dir():
             return f"its jars could not be fetched: {self._log} has what was said"
@@ -88,6 +90,13 @@ class Jars:
             if jar.suffix != ".jar" or _artifact(jar) in own:
                 jar.unlink()
         return ""
+
+    def close(self) -> None:
+        """End what fetches, if it has not ended."""
+        if self._process.poll() is None:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(self._process.pid, signal.SIGKILL)
+            self._process.wait()
 
 
 class Connector:
@@ -101,6 +110,11 @@ class Connector:
         self.missing = "" if release in PACKAGES else f"no delta-spark is tested with Spark {release}"
         """Why it cannot be had; empty if it can."""
         self._jars = None if self.missing else Jars(home, _WANTED.format(*PACKAGES[release]), repository)
+
+    def close(self) -> None:
+        """End what fetches the jars, if it has not ended."""
+        if self._jars is not None:
+            self._jars.close()
 
     def settings(self) -> dict[str, str]:
         """Return the settings of a Spark that has the connector, once its jars are there; none if it cannot be had."""

@@ -175,6 +175,9 @@ KEYS_PER_TASK = 20_000
 MAX_LISTED_OF_FILES = 1_000_000
 """Listed values of one column, of all files, that such tasks are handed; files beyond may hold any value."""
 
+MAX_LISTED_BYTES_OF_FILES = 16 << 20
+"""Bytes of the different ones among them: a million texts of 256 bytes take 1.9 GB on the driver."""
+
 MIN_RULED_OUT = 0.1
 """The chance of a file without a key to be ruled out by its Bloom filter, from which on that is asked: of more keys
 between the ends of the file one is nearly always taken for a value."""

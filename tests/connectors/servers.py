@@ -83,8 +83,8 @@ def catalog_servers(home: Path) -> Iterator[CatalogServers]:
     """Start the JVM. :raises ConnectionError: if Maven is not reached."""
     from pyspark.java_gateway import launch_gateway
 
-    jars = Jars(home / "jars", _WANTED)
-    missing = jars.wait()
+    with contextlib.closing(Jars(home / "jars", _WANTED)) as jars:
+        missing = jars.wait()
     if missing:
         raise ConnectionError(missing)
     settings = {"spark.driver.extraClassPath": f"{jars.folder}/*", "spark.driver.memory": "512m"}

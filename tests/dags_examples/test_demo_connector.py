@@ -30,6 +30,11 @@ def test_given_a_repository_that_does_not_answer_then_the_demo_says_so_and_goes_
         address = repository.format(silent=f"127.0.0.1:{silent.getsockname()[1]}")
         missing = Connector(tmp_path / "home", address)
         assert missing.settings() == {}
+        left = Connector(tmp_path / "left", address)
+        left.close()
+        assert left._jars is not None and left._jars._process.poll() is not None, (
+            "nothing goes on that nobody waits for"
+        )
     why = "did not answer" if "silent" in repository else "could not be fetched"
     assert why in missing.missing and not (tmp_path / "home" / "jars").exists()
 

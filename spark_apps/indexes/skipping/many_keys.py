@@ -21,6 +21,7 @@ from spark_apps.engine.spark_utils import cores
 from spark_apps.indexes.limits import (
     KEYS_PER_TASK,
     MAX_FILTER_BYTES_ASKED,
+    MAX_LISTED_BYTES_OF_FILES,
     MAX_LISTED_OF_FILES,
     MIN_RULED_OUT,
     PAGES_BETWEEN,
@@ -119,14 +120,18 @@ class Kept:
             place, record = places[id(records)], records.header.files[number]
             known.append(None if place is None else record.columns[place])
             rows.append(record.rows)
-        lows, highs = _ends(part.type, [None if one is None else (one.low, one.high) for one in known])
+        try:
+            lows, highs = _ends(part.type, [None if one is None else (one.low, one.high) for one in known])
+            listed = _Listed.of(part.type, [None if one is None else one.values for one in known])
+        except (ValueError, ArithmeticError) as error:
+            raise files[0][0].damaged(f"a value in it is none of type {part.type.text}") from error
         return cls(
             part.type,
             _flags([one is None or one.filled < of for one, of in zip(known, rows, strict=True)]),
             _flags([one is None or one.filled > 0 for one in known]),
             lows,
             highs,
-            _Listed.of(part.type, [None if one is None else one.values for one in known]),
+            listed,
             _Filters.of(files, places if with_filters else {}, false_positives),
         )
 
@@ -185,7 +190,12 @@ def _value(data: bytes, kind: ColumnType) -> Any:
     """Return a value of a record, as :class:`_Ordered` has those of keys."""
     if kind.kind in _WHOLE:
         return int(data.decode("ascii"))
-    return Decimal(data.decode("ascii")) if kind.kind == "decimal" else data
+    if kind.kind != "decimal":
+        return data
+    number = Decimal(data.decode("ascii"))
+    if not number.is_finite():
+        raise ValueError(f"{number} is no decimal")
+    return number
 
 
 @dataclass(frozen=True)
@@ -248,9 +258,14 @@ class _Listed:
         import pyarrow as pa
 
         known, numbers, codes, files = np.zeros(len(lists), bool), dict[bytes, int](), list[int](), list[int]()
+        left = MAX_LISTED_BYTES_OF_FILES
         for file, listed in enumerate(lists):
             if listed is None or len(codes) + len(listed) > MAX_LISTED_OF_FILES:
                 continue
+            new = sum(len(data) for data in listed if data not in numbers)
+            if new > left:
+                continue
+            left -= new
             known[file] = True
             codes += [numbers.setdefault(data, len(numbers)) for data in listed]
             files += [file] * len(listed)
@@ -327,7 +342,7 @@ class _Filters:
                 continue
             words = _read(pages, section, runs)
             for file in members:
-                mine, wanted = words(blocks[file])[:, self.at[file][1]], marks[first[file] : last[file]]
+                mine, wanted = words(blocks[file], self.at[file][1]), marks[first[file] : last[file]]
                 if ((mine & wanted) == wanted).all(axis=1).any():
                     found.append(file)
         return found
@@ -344,8 +359,8 @@ def _runs(pages: Iterable[int]) -> list[tuple[int, int]]:
     return runs
 
 
-def _read(pages: FilterPages, section: Section, runs: Sequence[tuple[int, int]]) -> Callable[[Any], Any]:
-    """Read runs of pages, and return what returns blocks in them, of all files, by their numbers."""
+def _read(pages: FilterPages, section: Section, runs: Sequence[tuple[int, int]]) -> Callable[[Any, int], Any]:
+    """Read runs of pages, and return what returns blocks in them, by their numbers, of the file at a place."""
     import numpy as np
 
     with ThreadPoolExecutor(min(RECORD_FILE_THREADS, len(runs))) as pool:
@@ -353,9 +368,9 @@ def _read(pages: FilterPages, section: Section, runs: Sequence[tuple[int, int]])
     first = np.array([begin for begin, _ in runs]) * section.page
     before = np.cumsum([0, *(end - begin for begin, end in runs[:-1])]) * section.page
 
-    def words(blocks: Any) -> Any:
+    def words(blocks: Any, place: int) -> Any:
         run = np.searchsorted(first, blocks, "right") - 1
-        return read[blocks - first[run] + before[run]]
+        return read[blocks - first[run] + before[run], place]
 
     return words
 

@@ -39,12 +39,15 @@ def exchanged(values: Sequence[Any], kind: ColumnType) -> Any:
     return pa.array(values, arrow_type(kind))
 
 
-def records_of(folder: Path, one: Part, files: Sequence[Sequence[Any]]) -> RecordFile:
-    """Return the records of files that hold these values."""
+def records_of(folder: Path, one: Part, files: Sequence[Sequence[Any]], said: str | None = None) -> RecordFile:
+    """Return the records of files that hold these values.
+
+    :param said: the type that the records say they are of; their own by default.
+    """
     data_files = [DataFile("data", "", str(n), f"{n}.parquet", "base", len(v), 1000, 1) for n, v in enumerate(files)]
     values = exchanged([value for held in files for value in held], one.type)
     known = Making([one], SETTINGS).records(data_files, list(map(len, files)), [values])
-    data, store = written(["`c`"], [one.type.text], 4, known), Store(folder)
+    data, store = written(["`c`"], [said or one.type.text], 4, known), Store(folder)
     store.put("x.skipping", data)
     return RecordFile(store, DataFile("t", "", "records", "x.skipping", "base", len(files), len(data), 1))
 
@@ -128,10 +131,11 @@ def test_given_filters_then_few_keys_between_the_ends_rule_files_out_and_many_do
     assert len(found_by(asked, keys)) == 60
 
 
+@pytest.mark.parametrize(("limit", "most"), [("MAX_LISTED_OF_FILES", 5), ("MAX_LISTED_BYTES_OF_FILES", 3)])
 def test_given_more_listed_values_than_tasks_are_handed_then_files_beyond_may_hold_any(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, limit: str, most: int
 ) -> None:
-    monkeypatch.setattr(many_keys, "MAX_LISTED_OF_FILES", 5)
+    monkeypatch.setattr(many_keys, limit, most)
     asked = kept_of(tmp_path, part("string", "values"), [["a", "b"], ["c", "d"], ["e", "f"], ["g"]])
 
     assert found_by(asked, ["d", "x"]) == {1, 2}
@@ -142,6 +146,16 @@ def test_given_a_column_of_another_type_now_then_all_files_may_hold_a_key(tmp_pa
     asked = Kept.of(part("bigint", *KINDS), [(records, n) for n in range(3)], 0.002, True)
 
     assert found_by(asked, [2]) == {0, 1, 2}
+
+
+@pytest.mark.parametrize(("said", "value"), [("int", "seven"), ("decimal(9,2)", "NaN"), ("decimal(9,2)", "2,5")])
+def test_given_a_value_that_is_none_of_its_type_then_the_file_of_records_is_damaged(
+    tmp_path: Path, said: str, value: str
+) -> None:
+    records = records_of(tmp_path, part("string", "minmax", "values"), [[value]], said)
+
+    with pytest.raises(StorageError, match=r"x\.skipping.*none of type"):
+        Kept.of(part(said, "minmax", "values"), [(records, 0)], 0.002, True)
 
 
 def test_given_a_page_of_filters_that_is_not_what_was_written_then_the_task_fails(tmp_path: Path) -> None:
