@@ -39,6 +39,7 @@ from spark_apps.actions.write import (
     UpsertBatch,
 )
 from spark_apps.engine.hadoop_store import reach
+from spark_apps.engine.no_session import NO_SPARK
 from spark_apps.engine.spark_utils import over_connect
 from spark_apps.layout.partitions import canonical
 from spark_apps.layout.rules import BucketRules, Expressions
@@ -95,7 +96,7 @@ def _warehouse(
     if given is not None:
         reach(spark, given)
         return Warehouse(os.fspath(given), dict(options or {}))
-    if over_connect(spark):
+    if spark is NO_SPARK or over_connect(spark):
         return None
     from spark_apps.optimizer.session import enabled_warehouse
 

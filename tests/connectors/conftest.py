@@ -87,7 +87,7 @@ def delta(spark: SparkSession, connectors: frozenset[str]) -> None:
 
 @pytest.fixture(scope="session")
 def iceberg(spark: SparkSession, connectors: frozenset[str]) -> None:
-    """Let the session's catalog ``prod`` have a namespace ``db``."""
+    """Let the session's catalog ``prod``, as on docs/iceberg.md, have a namespace ``db``."""
     if "iceberg" not in connectors:
         pytest.skip(f"CONNECTORS NOT TESTED: Iceberg has none for Spark {spark.version} (tests/connectors/releases.py)")
     spark.sql("CREATE NAMESPACE IF NOT EXISTS prod.db")
