@@ -1,5 +1,4 @@
-"""Iceberg tables whose logs are below a warehouse, as on docs/iceberg.md: found by name and id, by sessions, and without
-Spark."""
+"""Iceberg tables whose logs are below a warehouse (docs/iceberg.md): found by name and id, and without Spark."""
 
 from __future__ import annotations
 
