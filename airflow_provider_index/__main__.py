@@ -64,8 +64,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     examples = commands.add_parser("examples", help="print the folder of the example DAGs, or copy them")
     examples.add_argument("--copy-to", type=Path, metavar="FOLDER", help="copy them there; overwrites nothing")
     examples.add_argument("subjects", nargs="*", help="only these: flights, maintenance, events, transactions …")
-    check = commands.add_parser("check", help="try what obstore and Spark can reach of a connection's warehouse")
-    check.add_argument("table_conn_id", help="a connection of type index_table_store")
+    check = commands.add_parser(
+        "check",
+        help="compare what is installed of Spark; try what obstore and Spark can reach of a connection's warehouse",
+    )
+    check.add_argument(
+        "table_conn_id", nargs="?", help="a connection of type index_table_store; without, only what is installed"
+    )
     check.add_argument("--spark-conn-id", help="another Spark than the one that the connection names")
     check.add_argument("--no-spark", action="store_true", help="try obstore from this machine alone; starts no Spark")
     chosen = parser.parse_args(arguments)
@@ -80,8 +85,31 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return 0
 
 
-def _check(table_conn_id: str, spark_conn_id: str | None, with_spark: bool) -> int:
-    """Print what was tried and return 1 if anything failed."""
+def _check(table_conn_id: str | None, spark_conn_id: str | None, with_spark: bool) -> int:
+    """Print what is installed of Spark and what was tried; return 1 if anything failed."""
+    try:
+        sys.stdout.write(f"{_parts_of_spark()}\n")
+    except LakeIndexError as error:
+        sys.stderr.write(f"{error}\n")
+        return 1
+    return 0 if table_conn_id is None else _check_connection(table_conn_id, spark_conn_id, with_spark)
+
+
+def _parts_of_spark() -> str:
+    """Return which releases of Spark's parts and of Airflow's provider of Spark are installed.
+
+    :raises EnvironmentMismatch: they do not fit together.
+    """
+    from spark_apps.jobs.environment import SPARK_PROVIDER, check_spark
+
+    found = check_spark()
+    parts = {"pyspark": found.pyspark, "pyspark-client": found.pyspark_client, SPARK_PROVIDER: found.provider}
+    named = ", ".join(f"{name} {release}" for name, release in parts.items() if release)
+    return f"Installed, and of releases that fit: {named}." if named else "Nothing of Spark is installed."
+
+
+def _check_connection(table_conn_id: str, spark_conn_id: str | None, with_spark: bool) -> int:
+    """Print what was tried of a connection and return 1 if anything failed."""
     from airflow_provider_index.hooks.connection_check import check_spark, check_store, unsupported_options
     from airflow_provider_index.hooks.table_store import TableStoreHook
     from spark_apps.storage.store_check import table_of

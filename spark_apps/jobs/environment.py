@@ -29,6 +29,8 @@ NEWEST_JAVA_BEFORE = 22
 HADOOP_OF_ANY_JAVA = (3, 4, 3)
 FIRST_CLIENT = (4,)
 """The first Spark that has a ``pyspark-client``, and that brings a Spark Connect server along."""
+SPARK_PROVIDER = "apache-airflow-providers-apache-spark"
+"""Airflow's provider of Spark, which requires ``pyspark-client`` from 6.0 on, and ``pyspark`` alone before."""
 
 # What the apps import beside pyspark: distribution -> the module it must provide.
 LIBRARIES = {
@@ -259,6 +261,7 @@ class SparkVersions:
     jars: str | None  # the spark-core jar
     pyspark: str | None  # the installed distribution
     pyspark_client: str | None  # the installed distribution that shares files with it
+    provider: str | None = None  # Airflow's provider of Spark, by which one of the two may have come
 
     def agree(self) -> bool:
         """Test whether all parts that are there have one release number."""
@@ -272,6 +275,7 @@ def spark_versions() -> SparkVersions:
         jars=_jar_version(),
         pyspark=_distribution_version("pyspark"),
         pyspark_client=_distribution_version("pyspark-client"),
+        provider=_distribution_version(SPARK_PROVIDER),
     )
 
 
@@ -333,6 +337,7 @@ def check_spark(versions: SparkVersions | None = None) -> SparkVersions:
         "spark-core jar": installed.jars,
         "pyspark": installed.pyspark,
         "pyspark-client": installed.pyspark_client,
+        SPARK_PROVIDER: installed.provider,
     }
     raise EnvironmentMismatch(
         "The parts of Spark in this environment are of different releases: "
@@ -352,10 +357,13 @@ def _how_to_agree(installed: SparkVersions) -> str:
     wanted = spark_release(jars) if jars else there[0]
     release = ".".join(map(str, wanted))
     again = f"pip install --force-reinstall --no-deps pyspark=={release}"
+    without_client = f"pip uninstall -y pyspark-client, then {again}"
+    if installed.provider:
+        without_client += f" '{SPARK_PROVIDER}<6'"
     if wanted < FIRST_CLIENT:
         return (
-            f"Spark {release} has no pyspark-client, and Airflow's provider of Spark, which requires one, needs an "
-            f"environment of its own: pip uninstall pyspark-client, then {again}."
+            f"Spark {release} has no pyspark-client, which Airflow's provider of Spark requires from 6.0 on and not "
+            f"before: {without_client}."
         )
     return f"Install both Python packages at one release, in one go: {again} pyspark-client=={release}."
 

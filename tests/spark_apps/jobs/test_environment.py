@@ -244,15 +244,20 @@ def test_a_spark_out_of_the_range_is_refused_when_it_is_first_used(code: str, tm
         ("4.3.0", "4.2.0", "pyspark==4.2.0 pyspark-client==4.2.0"),
         ("4.0.5", "4.0.4", "pyspark==4.0.4 pyspark-client==4.0.4"),
         ("4.1.3", "4.2.0", "pyspark==4.1.3 pyspark-client==4.1.3"),
-        ("3.5.9", "4.2.0", "pip uninstall pyspark-client, then pip install --force-reinstall --no-deps pyspark==3.5.9"),
+        (
+            "3.5.9",
+            "4.2.0",
+            "pip uninstall -y pyspark-client, then pip install --force-reinstall --no-deps pyspark==3.5.9 "
+            "'apache-airflow-providers-apache-spark<6'",
+        ),
     ],
 )
 def test_what_to_install_is_of_a_release_that_both_packages_have(
     bare: Path, jars: str, client: str, advice: str
 ) -> None:
     with pytest.raises(EnvironmentMismatch, match="different releases") as caught:
-        check_spark(SparkVersions(code=client, jars=jars, pyspark=jars, pyspark_client=client))
-    assert advice in caught.value.hint
+        check_spark(SparkVersions(code=client, jars=jars, pyspark=jars, pyspark_client=client, provider="6.3.4"))
+    assert advice in caught.value.hint and "apache-airflow-providers-apache-spark 6.3.4" in str(caught.value)
 
 
 def test_spark_home_is_where_spark_submit_is(bare: Path) -> None:
