@@ -1,8 +1,8 @@
-"""The transaction that a task instance commits under, so that it does its work once however often it is tried.
+"""The transaction that a task instance commits under: the same through all retries of a round, another after a clear.
 
-The id is made of DAG, run, task, map index and a hash of what goes in. The first try fixes it; a retry
-takes the same one and so finds a commit that landed; a clear makes it anew, and gets another only if what
-goes in has changed.
+The id is made of DAG, run, task, map index, the round and a hash of what goes in. The first try of a round fixes it; a
+retry takes the same one and so finds a commit that landed. A clear begins a round, so it does the work again. All ids
+of a task instance begin alike, so that a round finds what earlier ones left.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import hashlib
 import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -72,9 +73,9 @@ def _remote(path: str, options: Mapping[str, Any] | None) -> Iterator[str]:
 
 
 _PREFIX = "airflow_provider_index."
-_ROUND = "round"
 # 128 characters are allowed; a task with several commits adds a number of its own.
 _READABLE = 28
+_DIGITS = 12
 _UNFIT = re.compile(r"[^A-Za-z0-9_-]+")
 
 
@@ -88,9 +89,15 @@ def transaction_id(context: Mapping[str, Any], inputs: Callable[[], Any]) -> str
 
 
 def id_of_task(context: Mapping[str, Any], inputs: Any) -> str:
-    """Return :func:`make_id` of the running task instance."""
+    """Return :func:`make_id` of the running task instance in its round."""
     ti = context["ti"]
-    return make_id(ti.dag_id, ti.run_id, ti.task_id, getattr(ti, "map_index", -1), inputs)
+    return make_id(ti.dag_id, ti.run_id, ti.task_id, getattr(ti, "map_index", -1), inputs, round_of(context))
+
+
+def prefix_of_task(context: Mapping[str, Any]) -> str:
+    """Return what the ids of all transactions of the running task instance begin with, whatever their round."""
+    ti = context["ti"]
+    return _prefix(ti.dag_id, ti.run_id, ti.task_id, getattr(ti, "map_index", -1))
 
 
 def once(context: Mapping[str, Any], key: str, make: Callable[[], Any]) -> Any:
@@ -125,55 +132,34 @@ def recall(context: Mapping[str, Any], key: str) -> Any:
     return None if memory is None else memory.get(_PREFIX + key)
 
 
-def round_of(context: Mapping[str, Any]) -> int | str:
+def round_of(context: Mapping[str, Any]) -> str:
     """Return the round of a task: the same for all of its retries, another one after every clear.
 
-    A clear sets how many tries a task may have to those it has had and its ``retries``; a retry does not. Where
-    ``retries`` dropped meanwhile both may come to the same number. Then a task that had ended for good was cleared, if
-    by its ``retries`` of now the tries that it may have begin behind that end.
+    A clear sets how many tries a task may have, and of a run that had ended also when it started; a retry changes
+    neither. A run that is deleted and made again starts at another time. The number of clears does not tell rounds
+    apart: it grows for the whole run, whichever of its tasks is cleared.
     """
-    ti = context["ti"]
-    most = int(getattr(ti, "max_tries", 0) or 0)
-    memory = context.get("task_state_store")
-    if memory is None:
-        return most
-    kept = memory.get(_PREFIX + _ROUND)
-    known = isinstance(kept, dict) and kept["most"] == most
-    round_: dict[str, Any] = kept if known else {"most": most, "name": most, "ended": None}
-    first = most + 1 - int(getattr(getattr(ti, "task", None), "retries", None) or 0)
-    if round_["ended"] is not None and round_["ended"] < min(first, ti.try_number):
-        round_ = {"most": most, "name": f"{most}.{first}", "ended": None}
-    if round_ != kept:
-        memory.set(_PREFIX + _ROUND, round_)
-    name: int | str = round_["name"]
-    return name
+    run, ti = context.get("dag_run"), context["ti"]
+    start: datetime | None = getattr(run, "start_date", None)
+    started = "" if start is None else start.astimezone(UTC).isoformat()
+    return f"{started}/{int(getattr(ti, 'max_tries', 0) or 0)}"
 
 
-def is_last_try(context: Mapping[str, Any]) -> bool:
-    """Return whether Airflow tries the task no more if this try fails."""
-    ti = context["ti"]
-    return int(getattr(ti, "try_number", 0)) > int(getattr(ti, "max_tries", 0) or 0)
+def make_id(dag_id: str, run_id: str, task_id: str, map_index: int | None, inputs: Any, round_: str = "") -> str:
+    """Return a transaction id that a person can recognise, and that no other task instance, round or input shares."""
+    return f"{_prefix(dag_id, run_id, task_id, map_index)}{_hash([round_, inputs])}"
 
 
-def end_round(context: Mapping[str, Any]) -> None:
-    """Note that no retry comes behind this try, so that the next try is not taken for one; see :func:`round_of`."""
-    memory = context.get("task_state_store")
-    if memory is None:
-        return
-    round_of(context)
-    kept = memory.get(_PREFIX + _ROUND)
-    memory.set(_PREFIX + _ROUND, {**kept, "ended": context["ti"].try_number})
-
-
-def make_id(dag_id: str, run_id: str, task_id: str, map_index: int | None, inputs: Any) -> str:
-    """Return a transaction id that a person can recognise, and that no other task instance or input shares."""
+def _prefix(dag_id: str, run_id: str, task_id: str, map_index: int | None) -> str:
     index = -1 if map_index is None else map_index
-    whole = json.dumps([dag_id, run_id, task_id, index, inputs], sort_keys=True, default=str)
     parts = [_readable(dag_id), _readable(run_id), _readable(task_id)]
     if index >= 0:
         parts.append(str(index))
-    parts.append(hashlib.sha256(whole.encode()).hexdigest()[:16])
-    return ".".join(parts)
+    return ".".join([*parts, _hash([dag_id, run_id, task_id, index]), ""])
+
+
+def _hash(whole: Any) -> str:
+    return hashlib.sha256(json.dumps(whole, sort_keys=True, default=str).encode()).hexdigest()[:_DIGITS]
 
 
 def _readable(text: str) -> str:

@@ -7,6 +7,7 @@ commit found under the task's own transaction id; a status or a log line never i
 from __future__ import annotations
 
 import time
+import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
@@ -22,12 +23,10 @@ from airflow_provider_index.compat import AirflowTaskTimeout
 from airflow_provider_index.connected import OnTable
 from airflow_provider_index.failures import read_error
 from airflow_provider_index.identity import (
-    end_round,
     id_of_task,
-    is_last_try,
+    prefix_of_task,
     recall,
     remember,
-    round_of,
     transaction_id,
 )
 from airflow_provider_index.operators.staged import InTransaction, check_windows
@@ -62,13 +61,20 @@ _SOONEST_SECONDS = 0.1
 class TableOperator(OnTable, Reporting, BaseOperator):
     """An operator on one table, whether or not it needs Spark.
 
-    :param rerun: any text. A new text makes a new transaction for a task that has already committed, for instance
-        after a restore took its commit back, or the table was dropped and created again.
+    :param rerun: not needed any more, and ignored: to do the work again, clear the task.
     """
 
     @declares_arguments
     def __init__(self, *, rerun: str | None = None, **kwargs: Any) -> None:
         super().__init__(**kwargs)
+        if rerun is not None:
+            from airflow.exceptions import AirflowProviderDeprecationWarning
+
+            warnings.warn(
+                "rerun is ignored: a cleared task does its work again. Leave it out, and clear the task.",
+                AirflowProviderDeprecationWarning,
+                stacklevel=2,
+            )
 
     def execute(self, context: Mapping[str, Any]) -> Any:
         """Do the work. If a retry cannot help, an error fails the task at once."""
@@ -77,15 +83,11 @@ class TableOperator(OnTable, Reporting, BaseOperator):
 
     def done(self, context: Mapping[str, Any], result: Any) -> Any:
         """Report what the task has done and return what goes to XCom."""
-        end_round(context)
         return self.report(context, result)
 
     def failed(self, context: Mapping[str, Any], error: LakeIndexError) -> Exception:
         self.report_error(error)
-        airflow_error = super().failed(context, error)
-        if airflow_error is not error or is_last_try(context):
-            end_round(context)
-        return airflow_error
+        return super().failed(context, error)
 
     def work(self, context: Mapping[str, Any]) -> Any:
         """Do the operator's work and return what goes to XCom."""
@@ -93,7 +95,7 @@ class TableOperator(OnTable, Reporting, BaseOperator):
 
     def inputs(self) -> dict[str, Any]:
         """Return the inputs on which the transaction's id depends, as JSON types."""
-        return {"table": self.location(), "rerun": self.rerun}
+        return {"table": self.location()}
 
     def location(self) -> str:
         """Return the location of what the app works on."""
@@ -121,8 +123,6 @@ class SparkTableOperator(InTransaction, TableOperator):
     """
 
     program: ClassVar[str]
-    round: int | str | None = None
-    """What is another after every clear of the task."""
     _submission: Submission | None = None
     can_plan: ClassVar[bool] = False
 
@@ -195,17 +195,16 @@ class SparkTableOperator(InTransaction, TableOperator):
     def work(self, context: Mapping[str, Any]) -> Any:
         from spark_apps.timeline.commit import REPLACED
 
-        self.round = round_of(context)
         if not self.commits():
-            self.end_earlier_jobs(context, None)
+            self.end_earlier_jobs(context)
             return self.conclude(None, self._run(context, None))
         self._txn_id = txn_id = transaction_id(context, self.inputs)
         done = self.already_done(txn_id)
         if done is not None:
             self.log.info("Transaction %s has committed already; nothing is written again.", txn_id)
             return done
-        self.end_earlier_jobs(context, txn_id)
-        self._abort_attempts(REPLACED)
+        self.end_earlier_jobs(context)
+        self._end_earlier_attempts(context, REPLACED)
         self._check_windows(txn_id)
         return self.conclude(txn_id, self._run(context, txn_id))
 
@@ -345,6 +344,13 @@ class SparkTableOperator(InTransaction, TableOperator):
                     except AlreadyCommitted as error:
                         self.log.info("%s", error)
 
+    def _end_earlier_attempts(self, context: Mapping[str, Any], reason: str) -> None:
+        """End by commits what earlier tries of the task left unfinished, also those of earlier rounds."""
+        if self._txn_id is None or self.transaction is not None:
+            return  # of a stage, the transaction's own tasks end the attempts
+        for timeline, _ in self.timelines(self._txn_id):
+            end_attempts(timeline, prefix_of_task(context), reason, self.log)
+
     def _check_windows(self, txn_id: str) -> None:
         """Find out before Spark starts what the commit would find out after the work: see :func:`check_windows`."""
         for timeline, _ in self.timelines(txn_id) if self.transaction is None else ():
@@ -434,9 +440,8 @@ class SparkTableOperator(InTransaction, TableOperator):
             self.log.error("The trigger of this task failed: %s", (next_kwargs or {}).get("error"))
             try:
                 self.read_arguments()
-                self.round = round_of(context)
                 txn_id = transaction_id(context, self.inputs) if self.commits() else None
-                self.end_earlier_jobs(context, txn_id)
+                self.end_earlier_jobs(context)
                 if txn_id is not None and (done := self.already_done(txn_id)) is not None:
                     return self.done(context, done)
             except LakeIndexError as error:
@@ -524,8 +529,8 @@ class SparkTableOperator(InTransaction, TableOperator):
         settings = read(lambda: self.hook.spark_settings(submission.spark_conn_id))
         cancel(submission, options, settings, self.log, reason)
 
-    def end_earlier_jobs(self, context: Mapping[str, Any], txn_id: str | None) -> None:
-        """End the jobs that earlier tries of this task left running, also with other inputs; remove old folders."""
+    def end_earlier_jobs(self, context: Mapping[str, Any]) -> None:
+        """End the jobs that earlier tries of this task left running, also of earlier rounds; remove old folders."""
         from airflow_provider_index.submission import Submission
         from spark_apps.jobs.job_folder import list_jobs, sweep, unfinished
         from spark_apps.timeline.commit import REPLACED
@@ -543,7 +548,7 @@ class SparkTableOperator(InTransaction, TableOperator):
         if store is None:
             return
         listed = list_jobs(store)
-        for job_id in unfinished(listed, intent_of(context, txn_id)):
+        for job_id in unfinished(listed, prefix_of_task(context)):
             if job_id not in ended and "cancelled.json" not in listed[job_id]:
                 self.log.info("Ending job %s of an earlier try.", job_id)
                 earlier = Submission(job_id, store.uri, self.table_conn_id, tables=self.tables_of_jobs())
@@ -594,3 +599,21 @@ def intent_of(context: Mapping[str, Any], txn_id: str | None) -> str:
     That is the transaction, or of work that commits nothing, the task.
     """
     return id_of_task(context, "no commit") if txn_id is None else txn_id
+
+
+def end_attempts(timeline: Timeline, prefix: str, reason: str, log: Any, *, but: str = "") -> None:
+    """End by commits the attempts of a task instance that may still commit.
+
+    :param prefix: what the ids of its transactions begin with.
+    :param but: a transaction whose attempts are left alone.
+    """
+    from spark_apps.timeline.transactions import abort, live_attempts_below
+
+    for txn_id, attempt in live_attempts_below(timeline, prefix):
+        if txn_id == but:
+            continue
+        try:
+            abort(timeline, txn_id, attempt, reason)
+            log.info("Aborted attempt %s of transaction %s: %s.", attempt, txn_id, reason)
+        except AlreadyCommitted as error:
+            log.info("%s", error)

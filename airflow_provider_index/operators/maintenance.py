@@ -312,8 +312,8 @@ class MaintainTableOperator(SparkTableOperator):
         if not begun:
             raise AirflowSkipException("The time given to this run is over; the next one begins with what is left.")
         self._txn_id = txn_id = transaction_id(context, self.inputs)
-        self.end_earlier_jobs(context, txn_id)
-        self._abort_attempts("the time given to this run is over")
+        self.end_earlier_jobs(context)
+        self._end_earlier_attempts(context, "the time given to this run is over")
         if (done := self.already_done(txn_id)) is not None:
             return done
         landed, all_of_it = len(self._receipts(txn_id)), len(self.transactions(txn_id))

@@ -129,7 +129,7 @@ class RestoreTableOperator(TableOperator):
 
     ::
 
-        RestoreTableOperator(task_id="restore", table="shop.orders", version="{{ params.version }}", rerun="again")
+        RestoreTableOperator(task_id="restore", table="shop.orders", version="{{ params.version }}")
 
     :param version: the version to go back to.
     :param window: epoch of a stop-write window over the whole table, if one is held.

@@ -5,7 +5,6 @@ They commit from the worker; no Spark is started for it.
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -16,8 +15,8 @@ from airflow_provider_index.arguments import (
     some_texts,
 )
 from airflow_provider_index.compat import AirflowFailException
-from airflow_provider_index.identity import id_of_task, round_of
-from airflow_provider_index.operators.base import TableOperator
+from airflow_provider_index.identity import id_of_task, prefix_of_task
+from airflow_provider_index.operators.base import TableOperator, end_attempts
 from airflow_provider_index.operators.staged import BEGIN_AGAIN, check_windows, resumed, transaction_of
 from spark_apps.storage.errors import AlreadyCommitted, BucketCountMismatch, ConcurrentWrite, InvalidInput
 from spark_apps.timeline.operations import TRANSACTION
@@ -29,7 +28,6 @@ if TYPE_CHECKING:
 PATIENCE = 6 * 3600.0
 """Seconds that may pass between two signs of life of a transaction of tasks, the time in queues included."""
 
-_ROUND = "round"
 OPERATION = TRANSACTION.name
 
 
@@ -50,7 +48,7 @@ class BeginTransactionOperator(TableOperator):
         signs of life; between the stages, while tasks wait for a slot, there are none.
 
     Returns ``{"txn_id", "attempt", "base"}``, for the operators' ``transaction``. A retry finds the attempt that its
-    first try began. A cleared task begins a new attempt and ends the earlier one by a commit.
+    first try began. A cleared task begins another transaction and ends the earlier one by a commit.
     """
 
     @declares_arguments
@@ -70,23 +68,20 @@ class BeginTransactionOperator(TableOperator):
             **super().inputs(),
             "begin": list(self.stages),
             "partitions": self.partitions,
+            "window": self.window,
         }
 
     def work(self, context: Mapping[str, Any]) -> dict[str, Any]:
-        from spark_apps.timeline.transactions import abort, begin, live_attempts_of, read_requested
+        from spark_apps.timeline.transactions import begin, live_attempts_of, read_requested
 
         if not self.stages:
             raise InvalidInput("A transaction without a stage has nothing to commit.", hint="Name its stages.")
         timeline = self.hook.timeline(self.table)
-        txn_id = self._free_id(context, timeline)
-        round_ = round_of(context)
+        txn_id = id_of_task(context, self.inputs())
+        end_attempts(timeline, prefix_of_task(context), "begun anew", self.log, but=txn_id)
         for attempt in live_attempts_of(timeline, txn_id):
-            requested = read_requested(timeline, txn_id, attempt)
-            if self._is_mine(requested, round_):
-                self.log.info("Transaction %s, attempt %s, was begun by an earlier try.", txn_id, attempt)
-                return _handed_on(requested)
-            abort(timeline, txn_id, attempt, "begun anew")
-            self.log.info("Ended attempt %s of transaction %s, which is begun anew.", attempt, txn_id)
+            self.log.info("Transaction %s, attempt %s, was begun by an earlier try.", txn_id, attempt)
+            return _handed_on(read_requested(timeline, txn_id, attempt))
         scopes = self._scopes(timeline)
         check_windows(timeline, OPERATION, txn_id, self.window, scopes)
         transaction = begin(
@@ -96,24 +91,12 @@ class BeginTransactionOperator(TableOperator):
             stages=self.stages,
             scopes=scopes,
             window=self.window,
-            inputs={_ROUND: round_},
             patience=self.patience,
         )
         self.log.info(
             "Began transaction %s, attempt %s, on version %s.", txn_id, transaction.attempt, transaction.base.version
         )
         return _handed_on(transaction.requested)
-
-    def _free_id(self, context: Mapping[str, Any], timeline: Timeline) -> str:
-        """Return the task's transaction id; where an earlier round has committed under it, the next one."""
-        first = id_of_task(context, self.inputs())
-        committed = timeline.head.committed
-        numbered = (f"{first}.{number}" for number in itertools.count(2))
-        return next(name for name in itertools.chain([first], numbered) if name not in committed)
-
-    def _is_mine(self, requested: Requested, round_: int | str) -> bool:
-        intent = (requested.inputs.get(_ROUND), requested.epoch, requested.stages)
-        return intent == (round_, self.window, tuple(self.stages))
 
     def _scopes(self, timeline: Timeline) -> list[Scope] | None:
         from airflow_provider_index.conditions import paths_of

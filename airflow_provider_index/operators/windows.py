@@ -16,7 +16,7 @@ from airflow_provider_index.arguments import (
 )
 from airflow_provider_index.connected import Connected
 from airflow_provider_index.failures import read_error
-from airflow_provider_index.identity import recall, remember, round_of, transaction_id
+from airflow_provider_index.identity import prefix_of_task, transaction_id
 from airflow_provider_index.operators.base import TableOperator
 from spark_apps.storage.errors import (
     AlreadyCommitted,
@@ -33,7 +33,6 @@ if TYPE_CHECKING:
     from spark_apps.timeline.log import Timeline
     from spark_apps.timeline.state import Window
 
-_OPENED = "window"
 _NAMED = 20
 
 
@@ -103,8 +102,7 @@ class OpenStopWriteWindowOperator(TableOperator):
         check_drain("drain_seconds", self.drain_seconds, self.seconds, self.at_most)
 
     def inputs(self) -> dict[str, Any]:
-        # A window that is opened again after a clear is another window, even over the same partitions.
-        return {**super().inputs(), "open": self.partitions, "round": self._round}
+        return {**super().inputs(), "open": self.partitions}
 
     def work(self, context: Mapping[str, Any]) -> dict[str, Any]:
         return self._open_when_free(context, time.time() + (self.wait_seconds or 0))
@@ -143,9 +141,8 @@ class OpenStopWriteWindowOperator(TableOperator):
         from spark_apps.timeline import windows
 
         ti = context["ti"]
-        self._round = round_of(context)
-        self._close_earlier(context)
         timeline = self.hook.timeline(self.table)
+        self._close_earlier(context, timeline)
         window = self._reopened(context, timeline, self.holder or f"{ti.dag_id}.{ti.task_id} ({ti.run_id})")
         self.log.info("Opened a stop-write window over %s, epoch %s.", window.scope_text, window.epoch)
         if self.drain_seconds is not None:
@@ -167,7 +164,6 @@ class OpenStopWriteWindowOperator(TableOperator):
         partitions = paths_of(timeline, self.partitions)
         for again in itertools.count():
             name = txn_id if again == 0 else f"{txn_id}.{again}"
-            remember(context, _OPENED, {"round": self._round, "table": self.table, "txn_id": name})
             try:
                 return windows.open_window(
                     timeline,
@@ -181,24 +177,21 @@ class OpenStopWriteWindowOperator(TableOperator):
                 self.log.info("The window that an earlier try opened has ended; another is opened. %s", error.message)
         raise AssertionError("numbers do not end")
 
-    def _close_earlier(self, context: Mapping[str, Any]) -> None:
-        """Close what this task opened before it was cleared; Airflow clears the task that would have done so, too."""
+    def _close_earlier(self, context: Mapping[str, Any], timeline: Timeline) -> None:
+        """Close what earlier rounds of this task left open; Airflow clears the task that would have done so, too."""
         from spark_apps.timeline import windows
-        from spark_apps.timeline.transactions import find_receipt
 
-        kept = recall(context, _OPENED)
-        if not isinstance(kept, Mapping) or kept["round"] == self._round:
-            return
-        timeline = self.hook.timeline(kept["table"])
-        receipt = find_receipt(timeline, kept["txn_id"])
-        if receipt is None or receipt.version not in timeline.head.windows:
-            return
-        try:
-            windows.close(timeline, receipt.version)
-        except WindowNotOpen as error:
-            self.log.info("%s", error.message)
-        else:
-            self.log.info("Closed the window of epoch %s, opened before this task was cleared.", receipt.version)
+        prefix, mine = prefix_of_task(context), transaction_id(context, self.inputs)
+        head = timeline.head
+        opened = {version for txn_id, (version, _) in head.committed.items()
+                  if txn_id.startswith(prefix) and not txn_id.startswith(mine)}  # fmt: skip
+        for earlier in sorted(opened & head.windows.keys()):
+            try:
+                windows.close(timeline, earlier)
+            except WindowNotOpen as error:
+                self.log.info("%s", error.message)
+            else:
+                self.log.info("Closed the window of epoch %s, opened before this task was cleared.", earlier)
 
 
 class CloseStopWriteWindowOperator(TableOperator):

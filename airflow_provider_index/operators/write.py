@@ -201,13 +201,7 @@ class WriteTableOperator(SparkTableOperator):
 
         if not self.paths:
             return None
-        files_fingerprint = fingerprint(self.paths, self.hook.storage_options)
-        if files_fingerprint is None:
-            self.log.info(
-                "Only Spark can list the source: whether it has changed cannot be told, and a clear writes it anew."
-            )
-        # Else a cleared task would find the commit of other files.
-        return files_fingerprint or {"cleared": self.round}
+        return fingerprint(self.paths, self.hook.storage_options)
 
     def transactions(self, txn_id: str) -> list[str]:
         if self.batches is None:

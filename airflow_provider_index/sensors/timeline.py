@@ -21,7 +21,7 @@ from airflow_provider_index.arguments import (
 from airflow_provider_index.compat import AirflowSensorTimeout
 from airflow_provider_index.connected import OnTable
 from airflow_provider_index.failures import read_error
-from airflow_provider_index.identity import end_round, once
+from airflow_provider_index.identity import once
 from spark_apps.storage.errors import InvalidInput
 from spark_apps.timeline.limits import SILENT_WRITER_SECONDS
 
@@ -80,7 +80,6 @@ class TimelineSensor(OnTable, BaseSensorOperator):
     def _count_wait(self, context: Mapping[str, Any]) -> None:
         from airflow_provider_index import metrics
 
-        end_round(context)
         metrics.record_wait(self.task_type, self.table, time.time() - self._started(context))
 
     def _started(self, context: Mapping[str, Any]) -> float:

@@ -218,13 +218,9 @@ def list_jobs(store: ObjectStore) -> dict[str, dict[str, ObjectInfo]]:
     return jobs
 
 
-def unfinished(listed: dict[str, dict[str, ObjectInfo]], intent: str) -> list[str]:
-    """Return the jobs of an intent that have not reported their end."""
-    return [
-        job_id
-        for job_id, objects in listed.items()
-        if job_id.rsplit(".", 2)[0] == intent and "outcome.json" not in objects
-    ]
+def unfinished(listed: dict[str, dict[str, ObjectInfo]], prefix: str) -> list[str]:
+    """Return the jobs that have not reported their end, of all intents that begin with a prefix."""
+    return [job_id for job_id, objects in listed.items() if job_id.startswith(prefix) and "outcome.json" not in objects]
 
 
 def sweep(

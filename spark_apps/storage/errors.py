@@ -290,8 +290,8 @@ class AlreadyCommitted(_CarriesReceipt):
 class CommitUndone(_CarriesReceipt):
     """The transaction had a commit, but its effect is gone.
 
-    A later restore took it back, or the table, or the index that it created, was dropped. To do the work again, ask
-    for a rerun.
+    A later restore took it back, or the table, or the index that it created, was dropped. To do the work again, give
+    it another transaction id.
 
     :param by: the transaction that dropped the table, or the index.
     :param receipt: of the commit that it had.

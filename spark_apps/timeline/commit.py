@@ -342,7 +342,7 @@ def check_not_committed(state: State, txn_id: str, timeline: Timeline) -> None:
             f"Transaction {txn_id} committed version {commit.version}, and {how}.",
             receipt,
             outcome="Nothing was written again.",
-            hint="To do the work again, ask for a rerun under a new transaction id.",
+            hint="To do the work again, give it another transaction id; on Airflow, clear the task.",
             by=None if drop is None else drop.txn_id,
         )
     # Its writer may have died before the commit was synced to disk; from now on readers rely on it.

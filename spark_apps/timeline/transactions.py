@@ -186,6 +186,13 @@ def live_attempts_of(timeline: Timeline, txn_id: str | None = None) -> list[int]
     return [attempt for txn, attempt in attempts(timeline, txn_id) if is_live(state, txn, attempt)]
 
 
+def live_attempts_below(timeline: Timeline, prefix: str) -> list[tuple[str, int]]:
+    """Return (txn id, attempt) of those that may still commit, of all transactions whose ids begin with a prefix."""
+    listed = [one for one in attempts(timeline) if one[0].startswith(prefix)]
+    state = timeline.head
+    return [one for one in listed if is_live(state, *one)]
+
+
 def live_requests(timeline: Timeline) -> list[Requested]:
     """Return all requests of the table whose attempts may still commit, as of the newest state.
 

@@ -5,9 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from airflow_provider_index.identity import fingerprint, round_of, transaction_id
-from airflow_provider_index.operators import WriteTableOperator
-from tests.airflow_provider_index.operators.plain_table import Memory, context
+from airflow_provider_index.identity import fingerprint
 
 
 def test_it_stays_while_nothing_changes_and_moves_with_content_time_and_new_files(tmp_path: Path) -> None:
@@ -45,17 +43,6 @@ def test_a_file_uri_is_the_same_file(tmp_path: Path) -> None:
 
 def test_a_store_that_only_spark_can_list_has_none() -> None:
     assert fingerprint(["hdfs://nn/flights"]) is None
-
-
-def test_where_only_spark_can_list_a_source_a_clear_works_again_and_a_retry_does_not() -> None:
-    memory = Memory()
-
-    def ids(tries: int) -> str:
-        operator = WriteTableOperator(task_id="t", table="/t", source="hdfs://name/files")
-        operator.round = round_of(context("t", tries=tries, memory=memory))
-        return transaction_id(context("t", tries=tries, memory=memory), operator.inputs)
-
-    assert ids(1) == ids(1) != ids(2)
 
 
 def test_a_local_address_may_hold_a_pattern_and_what_is_a_fragment_elsewhere(tmp_path: Path) -> None:

@@ -1,13 +1,14 @@
-"""A task instance's transaction id: the same through retries, another after a clear with other inputs."""
+"""A task instance's transaction id: the same through the retries of a round, another after each clear."""
 
 from __future__ import annotations
 
+from datetime import UTC, datetime, timedelta, timezone
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from airflow_provider_index.identity import end_round, make_id, once, transaction_id
+from airflow_provider_index.identity import make_id, once, prefix_of_task, round_of, transaction_id
 from spark_apps.storage.names import check_txn_id
 
 
@@ -24,9 +25,16 @@ class Memory:
         self.kept[key] = value
 
 
-def context(memory: Memory | None, *, tries: int = 2, run: str = "scheduled__2026-11-20") -> dict[str, Any]:
-    ti = SimpleNamespace(dag_id="nightly", run_id=run, task_id="group.write", map_index=-1, max_tries=tries)
-    return {"ti": ti, **({"task_state_store": memory} if memory is not None else {})}
+STARTED = datetime(2026, 11, 20, 10, tzinfo=UTC)
+
+
+def context(
+    memory: Memory | None, *, tries: int = 2, started: datetime | None = STARTED, mapped: int = -1, clears: int = 0
+) -> dict[str, Any]:
+    run = "scheduled__2026-11-20"
+    ti = SimpleNamespace(dag_id="nightly", run_id=run, task_id="group.write", map_index=mapped, max_tries=tries)
+    of_run = SimpleNamespace(start_date=started, clear_number=clears)
+    return {"ti": ti, "dag_run": of_run, **({"task_state_store": memory} if memory is not None else {})}
 
 
 def test_a_retry_keeps_its_id_though_its_inputs_have_changed() -> None:
@@ -48,15 +56,45 @@ def test_a_retry_does_not_look_at_its_inputs_again() -> None:
     transaction_id(context(memory), never)
 
 
-def test_a_cleared_task_gets_another_id_only_if_its_inputs_have_changed() -> None:
-    memory = Memory()
-    first = transaction_id(context(memory, tries=2), lambda: {"files": "a"})
+LATER = STARTED + timedelta(hours=1)
+ROUNDS = {
+    "cleared while its run goes on": {"tries": 5},
+    "cleared with its run, which had ended": {"tries": 5, "started": LATER},
+    "its run deleted and made again": {"started": LATER},
+}
 
-    same = transaction_id(context(memory, tries=5), lambda: {"files": "a"})
-    other = transaction_id(context(memory, tries=8), lambda: {"files": "b"})
 
-    assert same == first
-    assert other != first
+@pytest.mark.parametrize("memory", [Memory(), None], ids=["remembering", "forgetful"])
+@pytest.mark.parametrize("how", ROUNDS)
+def test_given_the_same_inputs_when_a_round_begins_then_the_id_is_another_one_of_the_same_task(
+    how: str, memory: Memory | None
+) -> None:
+    first = transaction_id(context(memory), lambda: {"files": "a"})
+
+    again = transaction_id(context(memory, **ROUNDS[how]), lambda: {"files": "a"})
+
+    assert again != first
+    prefix = prefix_of_task(context(memory))
+    assert prefix == prefix_of_task(context(memory, **ROUNDS[how]))
+    assert first.startswith(prefix) and again.startswith(prefix)
+
+
+def test_given_another_task_of_the_run_cleared_when_retried_then_it_is_the_same_round() -> None:
+    """Which makes the run's number of clears another, and nothing else."""
+    assert round_of(context(None)) == round_of(context(None, clears=1))
+
+
+def test_a_round_is_the_same_whatever_zone_its_start_is_written_in_and_where_the_run_has_none() -> None:
+    elsewhere = STARTED.astimezone(timezone(timedelta(hours=5)))
+
+    assert round_of(context(None, started=elsewhere)) == round_of(context(None))
+    assert round_of(context(None, started=None)) == round_of(context(None, started=None)) != round_of(context(None))
+
+
+def test_the_ids_of_one_mapped_task_do_not_begin_as_those_of_another() -> None:
+    prefixes = [prefix_of_task(context(None, mapped=index)) for index in (-1, 1, 11)]
+
+    assert not any(one.startswith(other) for one in prefixes for other in prefixes if one is not other)
 
 
 def test_without_a_state_store_the_id_comes_from_the_inputs_alone() -> None:
@@ -74,9 +112,10 @@ def test_every_part_of_the_task_instance_counts() -> None:
         ("dag", "run", "task2", -1, {}),
         ("dag", "run", "task", 0, {}),
         ("dag", "run", "task", -1, {"x": 1}),
+        ("dag", "run", "task", -1, {}, "round"),
     ]
 
-    assert len({make_id(*base), *(make_id(*other) for other in others)}) == 6
+    assert len({make_id(*base), *(make_id(*other) for other in others)}) == 7
 
 
 @pytest.mark.parametrize(
@@ -94,33 +133,3 @@ def test_a_value_made_once_is_made_anew_after_a_clear() -> None:
     values = iter([1, 2])
 
     assert [once(context(memory, tries=tries), "k", lambda: next(values)) for tries in (0, 0, 1, 1)] == [1, 1, 2, 2]
-
-
-def tried(memory: Memory, number: int, *, retries: int, most: int) -> dict[str, Any]:
-    made = context(memory, tries=most)
-    made["ti"].try_number, made["ti"].task = number, SimpleNamespace(retries=retries)
-    return made
-
-
-def test_given_fewer_retries_since_when_cleared_then_it_is_no_retry_though_as_many_tries_are_allowed() -> None:
-    memory, values = Memory(), iter("abcdef")
-
-    def value(number: int, *, retries: int, most: int) -> str:
-        return str(once(tried(memory, number, retries=retries, most=most), "k", lambda: next(values)))
-
-    assert value(1, retries=2, most=2) == value(2, retries=2, most=2) == "a"
-    end_round(tried(memory, 2, retries=2, most=2))
-    # A clear sets max_tries to the tries there were and the retries of now: 2 + 0.
-    assert value(3, retries=0, most=2) == value(3, retries=0, most=2) == "b"
-    end_round(tried(memory, 3, retries=0, most=2))
-    assert value(4, retries=2, most=5) == value(5, retries=2, most=5) == "c"
-
-
-def test_given_fewer_retries_since_when_retried_then_it_is_a_retry_still() -> None:
-    memory, values = Memory(), iter("ab")
-    identities = [
-        once(tried(memory, number, retries=retries, most=2), "k", lambda: next(values))
-        for number, retries in ((1, 2), (2, 1), (3, 0))
-    ]
-
-    assert identities == ["a"] * 3

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from types import SimpleNamespace
 from typing import Any
 
@@ -11,9 +12,6 @@ RECEIPT = {
     "version": 7, "txn_id": "night", "operation": "upsert", "instant": "20261111000000000",
     "metrics": {"rows": 5, "note": "short", "list": [1]},
 }  # fmt: skip
-
-_KNOWN_AT_WORK = {"OpenStopWriteWindowOperator"}
-"""Whose transaction is of its task's round, too, which is known when it runs."""
 
 
 def triggers_now() -> dict[str, list[Any]]:
@@ -29,7 +27,7 @@ def inputs_now() -> dict[str, Any]:
     """Return what the transaction id of a task is made of, for an operator of each kind."""
     inputs = {}
     for kind in surface.operators():
-        if hasattr(kind, "inputs") and kind.__name__ not in _KNOWN_AT_WORK:
+        if hasattr(kind, "inputs"):
             given = surface.required(kind)
             given |= {"table": "/lake/db/trips"} if "table" in surface.arguments(kind) else {}
             given |= {"sql": "SELECT 1 AS id"} if kind.__name__ == "WriteTableOperator" else {}
@@ -50,13 +48,12 @@ def assets_now() -> dict[str, Any]:
 
 def kept_now() -> dict[str, Any]:
     """Return what the task state store holds of a task's transaction, and the id that is made without one."""
-    from airflow_provider_index.identity import end_round, make_id, once, remember
+    from airflow_provider_index.identity import make_id, once, remember
 
     memory: dict[str, Any] = {}
     store = SimpleNamespace(get=memory.get, set=memory.__setitem__)
-    ti = SimpleNamespace(max_tries=1, try_number=1, task=SimpleNamespace(retries=1))
-    context = {"ti": ti, "task_state_store": store}
+    run = SimpleNamespace(start_date=datetime(2026, 11, 11, 6, tzinfo=UTC))
+    context = {"ti": SimpleNamespace(max_tries=1), "dag_run": run, "task_state_store": store}
     once(context, "transaction", lambda: make_id("dag", "manual__2026-11-11", "group.task", 3, {"table": "t"}))
-    remember(context, "opened", {"txn_id": "x"})
-    end_round(context)
+    remember(context, "job", {"job_id": "x"})
     return memory

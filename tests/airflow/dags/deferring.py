@@ -14,7 +14,7 @@ from airflow_provider_index.operators import WriteTableOperator
 from airflow_provider_index.sensors import IndexStateSensor
 
 CREATE = {"schema": "id bigint, note string", "record_key": ["id"], "buckets": 1}
-# How long is said in a setting of Spark, which is no part of what goes in: a clear finds the same transaction.
+# How long is said in a setting of Spark, which is no part of what goes in: a retry finds the same transaction.
 SLOW = "SELECT id, concat('', reflect('java.lang.Thread', 'sleep', bigint(${spark.slow.millis}))) AS note FROM range(1)"
 SHARED = {
     "table": "db.{{ params.table }}",

@@ -8,6 +8,7 @@ from types import SimpleNamespace
 from typing import Any, ClassVar
 
 import pytest
+from airflow.exceptions import AirflowProviderDeprecationWarning
 
 from airflow_provider_index.arguments import Reader, epoch, text
 from airflow_provider_index.failures import FINAL, as_airflow_error
@@ -113,7 +114,13 @@ def test_how_a_write_is_run_does_not_make_it_another_transaction() -> None:
     one = write(sql="a", conf={"spark.a": "1"}, spark_conn_id="x", poll_interval=9)
 
     assert one.inputs() == write(sql="a").inputs()
-    assert one.inputs() != write(sql="a", rerun="again").inputs()
+
+
+def test_given_a_rerun_then_a_warning_says_that_a_clear_does_it_and_it_makes_no_other_transaction() -> None:
+    with pytest.warns(AirflowProviderDeprecationWarning, match="clear the task"):
+        again = write(sql="a", rerun="again")
+
+    assert again.inputs() == write(sql="a").inputs()
 
 
 @pytest.mark.parametrize("kind", [CompactTableOperator, VerifyIndexOperator])
