@@ -360,6 +360,7 @@ NOT_DECLARED = object()
 """Marks, as ``Annotated[type, NOT_DECLARED]``, a parameter that its constructor itself keeps or hands on."""
 
 _READERS = "declared_readers"
+_DEFAULTS = "declared_defaults"
 
 
 def declares_arguments(init: F) -> F:
@@ -400,6 +401,7 @@ def declares_arguments(init: F) -> F:
         init(self, **given)
 
     setattr(keep, _READERS, readers)
+    setattr(keep, _DEFAULTS, defaults)
     return keep  # type: ignore[return-value]
 
 
@@ -425,6 +427,8 @@ class DeclaresArguments:
 
     readers: ClassVar[Mapping[str, Reader]] = {}
     """The reader of each argument."""
+    defaults: ClassVar[Mapping[str, Any]] = {}
+    """What an argument is that is not given, as the constructor has it."""
     takes_no: ClassVar[frozenset[str]] = frozenset()
     """Arguments of classes above that this one does not take."""
 
@@ -432,6 +436,7 @@ class DeclaresArguments:
         super().__init_subclass__(**kwargs)
         declared = getattr(cls.__dict__.get("__init__"), _READERS, {})
         cls.readers = {name: reader for name, reader in {**cls.readers, **declared}.items() if name not in cls.takes_no}
+        cls.defaults = {**cls.defaults, **getattr(cls.__dict__.get("__init__"), _DEFAULTS, {})}
 
     def kept(self, name: str, given: Any) -> Any:
         """Return what is kept of an argument when it is given."""
@@ -467,6 +472,7 @@ class _Reading(type(BaseOperator)):  # type: ignore[misc]
         # One that is made for a task's mapped instance is read when it runs, where an error ends the task.
         if not kwargs.get("_airflow_from_mapped"):
             operator.read_arguments(at_once=True)
+            operator.name_templates()
         return operator
 
 
@@ -474,7 +480,8 @@ class ReadsArguments(DeclaresArguments, metaclass=_Reading):
     """Reads the arguments of operators and sensors.
 
     Plain values are read when the operator is made, templates once they are rendered. All arguments are templates, but
-    for those in :attr:`not_templates`.
+    for those in :attr:`not_templates`. The ``template_fields`` of an operator are those that are not as by default:
+    Airflow writes them into the serialized DAG, each by name and value, for every task.
     """
 
     not_templates: ClassVar[frozenset[str]] = frozenset()
@@ -500,6 +507,30 @@ class ReadsArguments(DeclaresArguments, metaclass=_Reading):
             if not at_once or name in self.not_templates or is_plain(given):
                 setattr(self, name, reader(name, given))
         self.check_arguments()
+
+    def name_templates(self) -> None:
+        """Name those arguments as templates that are not as by default, and what a class below names."""
+        kind = type(self)
+        given = (name for name in kind.template_fields if not self._is_default(name, getattr(self, name)))
+        self.template_fields = tuple(given)
+        renderers: Mapping[str, str] = getattr(kind, "template_fields_renderers", {})
+        if renderers:
+            self.template_fields_renderers = {one: how for one, how in renderers.items() if one in self.template_fields}
+
+    def _is_default(self, name: str, value: Any) -> bool:
+        if name not in self.readers or not is_plain(value):
+            return False
+        default = self.defaults.get(name)
+        return value is None or value == default or (default is not None and value == self.readers[name](name, default))
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        # An author or a policy of the cluster may give an argument later; only then is there a list of its own.
+        named: Sequence[str] | None = self.__dict__.get("template_fields")
+        if named is None or name in named or name not in type(self).template_fields:
+            pass
+        elif not self._is_default(name, value):
+            self.template_fields = (*named, name)
+        super().__setattr__(name, value)
 
     def check_arguments(self) -> None:
         """Check arguments against each other; some may be templates still.

@@ -5,9 +5,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 import logging
-import re
-from collections.abc import Callable, Mapping
-from functools import cache
+from collections.abc import Callable
 from typing import Any, TypeVar
 
 try:
@@ -124,58 +122,3 @@ async def left_by_its_task(task_instance: Any) -> bool:
         return False
     state = next(iter(states.get(task_instance.run_id, {}).values()), "deferred")
     return bool(state != "deferred")
-
-
-# --- Shows what a class is for in Airflow's interface ---------------------------------------------------------------
-
-
-_ROLE = re.compile(r":\w+:`~?(?:[^`<]*\.)?([^`.]+)`")
-_CODE_FOLLOWS = re.compile(r"^(?:::|\.\. code-block:: \w+)\n", re.MULTILINE)
-_PARAMETER = re.compile(r"\s*:param (\w+):\s*")
-_GIVEN = ("doc", "doc_md", "doc_rst", "doc_json", "doc_yaml")
-
-
-def with_documentation(kind: type, arguments: dict[str, Any]) -> dict[str, Any]:
-    """Return the arguments of an operator, with the documentation of its class where the DAG's author gave none."""
-    if not any(arguments.get(name) for name in _GIVEN):
-        arguments["doc_md"] = markdown_of(kind)
-    return arguments
-
-
-@cache
-def markdown_of(kind: type) -> str:
-    """Return the docstring of a class as Markdown, with the parameters of all of ours above it.
-
-    A class without one has that of the nearest of ours above it.
-    """
-    classes = [
-        one
-        for one in kind.__mro__
-        if one.__dict__.get("__doc__") and (one is kind or one.__module__.startswith("airflow_provider_index."))
-    ]
-    text, parameters_of_class = _split(classes[0])
-    parameters = dict(parameters_of_class)
-    for one in classes[1:]:
-        parameters = {**parameters, **{name: text for name, text in _split(one)[1].items() if name not in parameters}}
-    lines = [f"- `{name}`: {meaning}" for name, meaning in parameters.items()]
-    whole = "\n\n".join([f"**{kind.__name__}**: {text}", *(["\n".join(lines)] if lines else [])])
-    return _CODE_FOLLOWS.sub("", _ROLE.sub(r"`\1`", whole)).replace("``", "`")
-
-
-def _split(kind: type) -> tuple[str, Mapping[str, str]]:
-    """Return a docstring without its parameters, and these."""
-    kept: list[str] = []
-    parameters: dict[str, str] = {}
-    name = None
-    for line in inspect.cleandoc(kind.__doc__ or "").splitlines():
-        # Some docstrings name two on one line.
-        parts = _PARAMETER.split(line)
-        if len(parts) > 1:
-            for name, meaning in zip(parts[1::2], parts[2::2], strict=True):
-                parameters[name] = meaning.strip()
-        elif name is not None and line.startswith(" "):
-            parameters[name] = f"{parameters[name]} {line.strip()}"
-        else:
-            name = None
-            kept.append(line)
-    return "\n".join(kept).strip(), parameters

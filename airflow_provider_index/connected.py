@@ -8,7 +8,8 @@ from functools import cached_property
 from typing import Annotated, Any
 
 from airflow_provider_index.arguments import ReadsArguments, declares_arguments, flag, required
-from airflow_provider_index.compat import conf, with_documentation
+from airflow_provider_index.compat import conf
+from airflow_provider_index.documentation import with_documentation
 from airflow_provider_index.failures import as_airflow_error
 from airflow_provider_index.hooks.table_store import TableStoreHook
 from airflow_provider_index.masking import MaskedFields

@@ -51,6 +51,6 @@ class MaskedFields:
     template_fields: Any
 
     def __setattr__(self, name: str, value: Any) -> None:
-        if name in self.template_fields and isinstance(value, str | dict | list | tuple):
+        if name in type(self).template_fields and isinstance(value, str | dict | list | tuple):
             mask_all(value)
         super().__setattr__(name, value)

@@ -265,6 +265,7 @@ class RegisterTableOperator(SparkTableOperator):
     :param index_root: the folder that contains the folder ``name`` with log and indexes; by default ``_indexes``
         beside the source. If it is given, the other operators take the log's address ``<index_root>/<name>`` as
         ``table``.
+    :param name: the name of the folder with log and indexes; by default that of the source.
     :param record_key: columns that identify a record, for an index of kind "record".
     """
 

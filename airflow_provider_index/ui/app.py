@@ -1,7 +1,7 @@
 """The page itself: its routes, who may see them, and what they answer when something cannot be read.
 
-It only reads, needs no JavaScript, and sends no script. Every route, the style sheet too, asks first who the user is
-and what this user may see.
+It only reads, needs no JavaScript, and sends no script. Every route, the style sheet too, asks first who the user is,
+and every route that shows tables, what this user may see.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from functools import cache
 from pathlib import Path
 from typing import Annotated, Any
 
-from airflow.api_fastapi.core_api.security import GetUserDep
+from airflow.api_fastapi.core_api.security import GetUserDep, get_user
 from fastapi import Depends, FastAPI, HTTPException, Request
 from fastapi.responses import HTMLResponse, Response
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
@@ -28,6 +28,7 @@ from airflow_provider_index.ui.access import known_connections
 from airflow_provider_index.ui.commits import LANE_WORDS
 from airflow_provider_index.ui.details import Detail, DetailQuery, read_detail
 from airflow_provider_index.ui.limits import ADVICE_SECONDS, DETAIL_SECONDS, MAX_ADDRESS_CHARACTERS, PAGE_SIZES
+from airflow_provider_index.ui.operators import known_operators, operator_page, with_code
 from airflow_provider_index.ui.overview import (
     SORTS,
     Overview,
@@ -109,7 +110,9 @@ def create_app(
     :param table_cache: keeps what was read of tables between requests; a new one by default.
     :param connections: returns the ids of the connections whose tables can be shown.
     """
-    app = FastAPI(title="Lake tables", docs_url=None, redoc_url=None, openapi_url=None, dependencies=[Depends(viewer)])
+    app = FastAPI(
+        title="Lake tables", docs_url=None, redoc_url=None, openapi_url=None, dependencies=[Depends(get_user)]
+    )
     app.state.connections = connections
     known = table_cache or TableCache()
 
@@ -137,6 +140,12 @@ def create_app(
     def table(request: Request, who: ViewerDep) -> HTMLResponse:
         return _table(known, who, request)
 
+    @app.get("/operators")
+    def operators(name: str = "") -> HTMLResponse:
+        if name and name not in known_operators():
+            raise HTTPException(404, "There is no such operator in the installed release.")
+        return render("operators.html", names=list(known_operators()), view=operator_page(name) if name else None)
+
     @app.get("/static/{name}")
     def static(name: str) -> Response:
         if name not in _FILES:
@@ -146,7 +155,7 @@ def create_app(
         return Response(path.read_bytes(), media_type=_TYPES[path.suffix], headers=kept)
 
     @app.get("/{path:path}")
-    def nothing(path: str) -> Response:
+    def nothing(path: str, who: ViewerDep) -> Response:
         raise HTTPException(404, "There is no such page.")
 
     return app
@@ -266,6 +275,7 @@ def environment() -> Environment:
         of_instant=formatting.of_instant,
         moment=formatting.moment,
         query=formatting.query,
+        with_code=with_code,
         short=formatting.short,
     )
     jinja.globals.update(

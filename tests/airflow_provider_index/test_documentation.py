@@ -2,27 +2,41 @@
 
 from __future__ import annotations
 
+import json
 import re
 import textwrap
 from typing import Any
 
 import pytest
 from airflow.sdk import DAG, BaseOperator
+from airflow.serialization.serialized_objects import DagSerialization
 
 import airflow_provider_index.operators
-from airflow_provider_index.operators import CompactTableOperator, IncrementalRefreshOperator
+from airflow_provider_index.documentation import documentation_of
+from airflow_provider_index.operators import CompactTableOperator, IncrementalRefreshOperator, WriteTableOperator
 from airflow_provider_index.sensors import TableCommitSensor
+from airflow_provider_index.ui.app import render
+from airflow_provider_index.ui.operators import operator_page
 from spark_apps.maintenance.policies import read_config
-from tests.airflow_provider_index.every_argument.surface import operators
+from tests.airflow_provider_index.every_argument.surface import arguments, operators
 
 
-def test_a_task_shows_what_its_operator_does_and_every_argument_as_markdown() -> None:
+def test_a_task_shows_what_its_operator_does_and_links_the_page_of_its_arguments() -> None:
     text = IncrementalRefreshOperator(task_id="r", table="/t", index="i").doc_md or ""
 
-    assert text.startswith("**IncrementalRefreshOperator**: Brings an index up to date")
-    assert "- `mode`: `incremental` reads only" in text
-    assert "- `table`: URI, absolute path, or name" in text
+    assert text.startswith("**IncrementalRefreshOperator**: Brings an index up to date with its table. [Arguments](")
+    assert text.endswith("/lakeindex/operators?name=IncrementalRefreshOperator)")
     assert "Waits for a commit" in (TableCommitSensor(task_id="s", table="/t").doc_md or "")
+
+
+@pytest.mark.parametrize("kind", operators(), ids=lambda kind: kind.__name__)
+def test_the_page_of_an_operator_says_of_each_argument_what_it_means(kind: type) -> None:
+    page = operator_page(kind.__name__)
+
+    assert {one.name for one in page.arguments} == set(arguments(kind)) - {"config"}
+    assert all(one.meaning for one in page.arguments)
+    html = render("operators.html", names=[], view=page).body
+    assert bytes(f"import {kind.__name__}</code>", "utf-8") in bytes(html)
 
 
 def test_what_the_author_of_a_dag_wrote_stands_and_so_does_the_docstring_of_his_own_operator() -> None:
@@ -31,19 +45,21 @@ def test_what_the_author_of_a_dag_wrote_stands_and_so_does_the_docstring_of_his_
 
     assert CompactTableOperator(task_id="c", table="/t", doc_md="mine").doc_md == "mine"
     assert CompactTableOperator(task_id="c", table="/t", doc="mine").doc_md is None
-    assert (Nightly(task_id="n", table="/t").doc_md or "").startswith("**Nightly**: Compacts at night.")
+    text = Nightly(task_id="n", table="/t").doc_md or ""
+    assert text.startswith("**Nightly**: Compacts at night.") and text.endswith("?name=CompactTableOperator)")
 
 
 def test_no_operators_text_holds_markup_that_the_interface_would_show_as_it_is() -> None:
-    from airflow_provider_index.compat import markdown_of
-
     for name in airflow_provider_index.operators.__all__:
-        text = markdown_of(getattr(airflow_provider_index.operators, name))
-        assert not [mark for mark in ("``", ":param", ":class:", ":func:", "::") if mark in text]
+        text, parameters = documentation_of(getattr(airflow_provider_index.operators, name))
+        shown = "\n".join([text, *parameters.values()])
+        assert not [mark for mark in ("``", ":param", ":class:", ":func:", "::") if mark in shown]
 
 
 @pytest.mark.parametrize("kind", operators(), ids=lambda kind: kind.__name__)
-def test_given_the_example_of_an_operator_when_a_dag_holds_it_then_it_is_a_task(kind: type) -> None:
+def test_given_the_example_of_an_operator_when_a_dag_holds_it_then_it_is_a_task_of_less_than_a_kilobyte(
+    kind: type,
+) -> None:
     [example] = re.findall(r"::(?: python)?\n\n((?:        .*\n)+)", kind.__doc__ or "")
     names: dict[str, Any] = {one.__name__: one for one in operators()}
     with DAG("d", schedule=None) as dag:
@@ -52,3 +68,25 @@ def test_given_the_example_of_an_operator_when_a_dag_holds_it_then_it_is_a_task(
 
     [made] = [task for task in dag.tasks if task not in others.values()]
     assert made.task_type == kind.__name__
+    serialized = {one["__var"]["task_id"]: one for one in DagSerialization.to_dict(dag)["dag"]["tasks"]}
+    # 100 of them are to fit into 100 kB.
+    assert len(json.dumps(serialized[made.task_id])) < 1000
+
+
+def test_given_an_argument_as_by_default_then_its_task_names_no_template_for_it_until_it_is_given() -> None:
+    task = WriteTableOperator(task_id="w", table="a.b", source="/in/{{ ds }}", format="parquet", batches=None)
+
+    assert task.template_fields == ("table", "source")
+    assert set(WriteTableOperator.template_fields) > {"table", "source", "sql", "batches", "leave_indexes"}
+    task.sql = "SELECT * FROM source WHERE dt = '{{ ds }}'"
+    task.leave_indexes = []
+    assert task.template_fields == ("table", "source", "sql")
+    task.render_template_fields({"ds": "2026-11-11"})
+    assert task.sql == "SELECT * FROM source WHERE dt = '2026-11-11'"
+
+
+def test_given_a_mapped_task_when_it_is_made_then_all_its_arguments_are_templates() -> None:
+    with DAG("d", schedule=None):
+        mapped = WriteTableOperator.partial(task_id="w", table="a.b").expand(sql=["SELECT 1"])
+
+    assert mapped.template_fields == WriteTableOperator.template_fields
