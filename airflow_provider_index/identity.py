@@ -100,6 +100,11 @@ def prefix_of_task(context: Mapping[str, Any]) -> str:
     return _prefix(ti.dag_id, ti.run_id, ti.task_id, getattr(ti, "map_index", -1))
 
 
+def prefix_of(txn_id: str) -> str:
+    """Return what the ids of a task instance's transactions begin with, from one of them."""
+    return f"{txn_id.rpartition('.')[0]}."
+
+
 def once(context: Mapping[str, Any], key: str, make: Callable[[], Any]) -> Any:
     """Return a value that the first try makes and every retry gets again; a clear makes it anew.
 

@@ -24,12 +24,13 @@ from airflow_provider_index.connected import OnTable
 from airflow_provider_index.failures import read_error
 from airflow_provider_index.identity import (
     id_of_task,
+    prefix_of,
     prefix_of_task,
     recall,
     remember,
     transaction_id,
 )
-from airflow_provider_index.operators.staged import InTransaction, check_windows
+from airflow_provider_index.operators.staged import InTransaction, check_windows, transaction_of
 from airflow_provider_index.reporting import Reporting
 from spark_apps.storage.errors import (
     AlreadyCommitted,
@@ -125,6 +126,8 @@ class SparkTableOperator(InTransaction, TableOperator):
     program: ClassVar[str]
     _submission: Submission | None = None
     can_plan: ClassVar[bool] = False
+    asks_for_earlier: ClassVar[bool] = False
+    """Whether the app asks what earlier rounds of the task have committed, since that cannot be done twice."""
 
     @declares_arguments
     def __init__(
@@ -306,10 +309,11 @@ class SparkTableOperator(InTransaction, TableOperator):
         from spark_apps.jobs.job import Job
 
         ti = context["ti"]
+        earlier = {"earlier": self.prefix_of_commits(context)} if self.asks_for_earlier else {}
         return Job(
             program=self.program,
             table=self.location(),
-            arguments=self.arguments(),
+            arguments={**self.arguments(), **earlier},
             storage_options=self.hook.storage_options,
             txn_id=txn_id,
             window=self.window,
@@ -317,6 +321,12 @@ class SparkTableOperator(InTransaction, TableOperator):
             app_name=f"{ti.dag_id}.{ti.task_id}",
             transaction=None if txn_id is None else self.attempt_argument(context, txn_id),
         )
+
+    def prefix_of_commits(self, context: Mapping[str, Any]) -> str:
+        """Return what the ids of the transactions begin with that commit the task's work, whatever their round."""
+        if self.transaction is None:
+            return prefix_of_task(context)
+        return prefix_of(transaction_of(self.transaction)[0])
 
     def timelines(self, txn_id: str) -> Iterator[tuple[Timeline, list[str]]]:
         """Yield the log of each table that there is, with the transactions that the task commits in it."""
@@ -381,7 +391,7 @@ class SparkTableOperator(InTransaction, TableOperator):
         if store is None:
             raise InvalidInput(
                 f"The app has no folder to report to: the connection {self.table_conn_id!r} names no warehouse.",
-                hint="Fill it in, or leave deferrable out.",
+                hint="Give the connection a warehouse, or the task deferrable=False.",
             )
         limit = self.execution_timeout
         deadline = None if limit is None else time.time() + limit.total_seconds()

@@ -34,13 +34,17 @@ class BuildIndexOperator(IndexOperator):
     :param included: columns that the index carries besides, for kinds that can: ``{"include": […], "exclude": […]}``.
     :param properties: properties of the kind.
     :param deferred: update the index by refreshes only, not in every write.
+    :param if_not_exists: leave an index of this name as it is, unless this task made it before it was cleared.
 
-    Returns the receipt of the commit that made the index active.
+    Returns the receipt of the commit that made the index active. A cleared task builds the index that it made before
+    again, in one commit, until which the old one is used. It refuses, or with ``if_not_exists`` leaves alone, an index
+    that another task made, or that has another definition.
     """
 
     program = "build_index"
     stageable = "after"
     can_plan = True
+    asks_for_earlier = True
 
     @declares_arguments
     def __init__(
@@ -51,6 +55,7 @@ class BuildIndexOperator(IndexOperator):
         included: Annotated[Mapping[str, Any] | Sequence[str] | None, included_columns] = None,
         properties: Annotated[Mapping[str, str] | None, texts_by_name] = None,
         deferred: bool = False,
+        if_not_exists: bool = False,
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
@@ -147,10 +152,12 @@ class DropIndexOperator(IndexOperator):
 
         DropIndexOperator(task_id="drop", table="shop.orders", index="by_city", if_exists=True)
 
-    :param if_exists: an index that does not exist is not an error.
+    :param if_exists: an index that does not exist is not an error. Neither is one that this task dropped before it was
+        cleared.
     """
 
     program = "drop_index"
+    asks_for_earlier = True
 
     @declares_arguments
     def __init__(self, *, if_exists: bool = False, **kwargs: Any) -> None:

@@ -21,12 +21,14 @@ from airflow_provider_index.arguments import (
     texts_by_name,
     values_by_name,
 )
+from airflow_provider_index.identity import prefix_of
 from airflow_provider_index.operators.base import SparkTableOperator
-from spark_apps.storage.errors import InvalidInput, TableNotFound
+from airflow_provider_index.operators.staged import transaction_of
+from spark_apps.storage.errors import InvalidInput, KeysExist, TableNotFound
 from spark_apps.timeline.operations import DELETE, DELETE_REPEATED_KEYS, INSERT, INSERT_OVERWRITE, UPSERT
 
 if TYPE_CHECKING:
-    from spark_apps.jobs.job import Job
+    from spark_apps.jobs.job import Job, Outcome
     from spark_apps.storage.store import Store
     from spark_apps.timeline.log import Timeline
 
@@ -80,7 +82,8 @@ class WriteTableOperator(SparkTableOperator):
             sql="SELECT id, city, CAST(price AS decimal(9, 2)) AS price FROM source",
         )
 
-    :param operation: ``upsert``, ``insert`` (refuses keys that exist), ``delete`` (rows by their record key),
+    :param operation: ``upsert``, ``insert`` (refuses keys that exist, also those that this task itself inserted before
+        it was cleared), ``delete`` (rows by their record key),
         ``insert_overwrite`` (replaces the partitions that the rows fall into, or ``partitions``), or
         ``delete_repeated_keys`` (keeps one row of each record key that is in several partitions, and builds the
         ``record`` index again), which takes no source.
@@ -207,6 +210,35 @@ class WriteTableOperator(SparkTableOperator):
         if self.batches is None:
             return [txn_id]
         return [f"{txn_id}.{number:03d}" for number in range(len(self.batches))]
+
+    def conclude(self, txn_id: str | None, outcome: Outcome | None) -> Any:
+        try:
+            return super().conclude(txn_id, outcome)
+        except KeysExist as error:
+            raise self._inserted_before(error, txn_id) from error
+
+    def _inserted_before(self, error: KeysExist, txn_id: str | None) -> KeysExist:
+        """Return the error of keys that exist; it names the commit of an earlier round of the task, if there is one."""
+        from spark_apps.timeline.transactions import commits_below
+
+        timeline = self._timeline()
+        if timeline is None or txn_id is None:
+            return error
+        one_of_round = txn_id if self.transaction is None else transaction_of(self.transaction)[0]
+        earlier = (
+            commit for commit in commits_below(timeline, prefix_of(one_of_round))
+            if not commit.txn_id.startswith(txn_id) and commit.writes and timeline.head.is_in_effect(commit.version)
+        )  # fmt: skip
+        commit = next(earlier, None)
+        if commit is None:
+            return error
+        return KeysExist(
+            f"{error.message} This task has inserted rows before it was cleared, in version {commit.version} "
+            f"(transaction {commit.txn_id}).",
+            outcome=error.outcome,
+            hint="If these rows are to stay as they are, mark the task as success. To replace them, use the operation "
+            "'upsert'. To insert them anew, delete them first, with the operation 'delete', then clear this task.",
+        )
 
     def _check(self, batch: Mapping[str, Any]) -> None:
         operation = batch["operation"]

@@ -383,6 +383,14 @@ class CreateIndex(Action):
         )
         return handler.complete(snapshot, handler.validate(table, self.storage.of(snapshot, given, handler)))
 
+    def is_made(self, snapshot: Snapshot) -> bool:
+        """Return whether the table has the index as it would be made now, whatever its number of shards by default."""
+        entry = snapshot.state.indexes.get(self.name)
+        if entry is None:
+            return False
+        there = entry.definition
+        return replace(self.definition(snapshot), index_id=there.index_id, shards=there.shards) == there
+
     def _properties(self, table: TableDefinition) -> dict[str, str]:
         """Return the given properties, and which partition columns an index leaves out that would hold them."""
         left_out = [] if self.included is None else intersect_names(table.partition_by, self.included.removed)

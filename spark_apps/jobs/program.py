@@ -61,6 +61,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from spark_apps.table import IndexedTable
+    from spark_apps.timeline.log import Timeline
 
 # --- the session ------------------------------------------------------------------------------------------------------
 
@@ -412,6 +413,14 @@ def load_table(spark: SparkSession, job: Job) -> IndexedTable:
     inputs = entry.get("inputs") or ""
     stage = Stage(entry["txn_id"], entry["attempt"], entry["stage"], after, leave, inputs, entry.get("number"))
     return table.in_stage(stage)
+
+
+def log_of(table: IndexedTable, job: Job) -> Timeline:
+    """Return the log of a table that the job works on."""
+    from spark_apps.storage.store import Store
+    from spark_apps.timeline.log import Timeline
+
+    return Timeline.load(Store(table.uri, job.storage_options))
 
 
 def use_indexes(spark: SparkSession, job: Job, warehouse: str | None) -> None:

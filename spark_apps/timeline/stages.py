@@ -43,7 +43,11 @@ Staged = Mapping[str, tuple[StageManifest, str]]
 """Stage -> its manifest and the manifest's hash."""
 
 _ANEW = "Begin the transaction again; its stages then start from the newest version."
-_AGAIN = "Run the task of stage {0!r} again (in Airflow: clear it with what comes after it), then commit."
+_AGAIN = (
+    "Stage {0!r} again, then commit. "
+    "On Airflow, clear the task that began the transaction with all that comes after it."
+)
+"""A stage cannot be cleared alone: Airflow clears its setup too, which begins another transaction."""
 
 
 # --- writing and reading manifests ---------------------------------------------------------------------------------
@@ -125,7 +129,7 @@ def read_manifest(store: ObjectStore, folder: str, requested: Requested, stage: 
     except ObjectNotFound as error:
         raise StageMismatch(
             f"Stage {stage!r} {whose} was not staged: its task has not run, has failed, or runs again.",
-            hint="Run the task of that stage, then commit again.",
+            hint=_AGAIN.format(stage),
         ) from error
     except LogDamaged as error:
         raise StageMismatch(

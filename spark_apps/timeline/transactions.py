@@ -12,7 +12,7 @@ import logging
 import re
 import secrets
 import threading
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -50,6 +50,7 @@ from spark_apps.timeline.model import (
     Abort,
     AddFile,
     AnyAction,
+    Commit,
     Heartbeat,
     Receipt,
     Requested,
@@ -191,6 +192,16 @@ def live_attempts_below(timeline: Timeline, prefix: str) -> list[tuple[str, int]
     listed = [one for one in attempts(timeline) if one[0].startswith(prefix)]
     state = timeline.head
     return [one for one in listed if is_live(state, *one)]
+
+
+def commits_below(timeline: Timeline, prefix: str) -> Iterator[Commit]:
+    """Yield the commits of the transactions whose ids begin with a prefix, the newest first."""
+    state = timeline.head
+    found = sorted((version, txn_id) for txn_id, (version, _) in state.committed.items() if txn_id.startswith(prefix))
+    for _, txn_id in reversed(found):
+        commit = commit_of(timeline, state, txn_id)
+        if commit is not None:
+            yield commit
 
 
 def live_requests(timeline: Timeline) -> list[Requested]:
@@ -445,7 +456,7 @@ class Transaction:
             raise StageMismatch(
                 f"{len(wrong)} of {len(expected)} staged files of transaction {self.txn_id} are missing or have "
                 f"another size; the first is {path} ({sizes.get(path, 'no')} bytes there, {expected[path]} staged).",
-                hint="Run the transaction again.",
+                hint="Begin the transaction again; on Airflow, clear the task that began it with all that follows.",
             )
         # Spark leaves what it wrote to the system, and the commit shall not outlive it. With the checksums beside them.
         self.timeline.store.sync(sizes)

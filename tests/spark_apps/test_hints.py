@@ -1,4 +1,4 @@
-"""Every hint of an error of the lake's side names only what is there: calls, arguments, commands, statements.
+"""Every hint of an error, of the lake's side and of Airflow's, names only what is there: calls, arguments, statements.
 
 Hints are taken from the code, with holes where values go. What looks like code in one is tried against the public API:
 a call must bind to a public function of that name, a named argument must be one of a public function, an option of a
@@ -18,7 +18,10 @@ import click
 import pytest
 
 import spark_apps
-from airflow_provider_index import operators, sensors
+from airflow_provider_index import operators, sensors, triggers
+from airflow_provider_index.maintenance import index_maintenance
+from airflow_provider_index.operators.write import OPERATIONS
+from airflow_provider_index.task_groups import index_transaction, stop_write_window
 from spark_apps import IndexedTable, sql
 from spark_apps.__main__ import app
 from spark_apps.arrow_table import OpenTable
@@ -41,13 +44,15 @@ SETTINGS = {"recursiveFileLookup", "mode", "lineage", "enabled"}
 """Options of readers, properties of indexes, and the ends of Spark's settings."""
 
 
+SIDES = ("spark_apps", "airflow_provider_index")
+
 CONSTANTS = re.compile(r"_?\w*(HINT|AGAIN|RESTORE|ANEW|BY_SPARK|INSTEAD|INSTALL)")
 """Names of constants that are hints."""
 
 
 def texts() -> Iterator[tuple[str, str]]:
     """Yield place and text of each hint, and of each constant that is one."""
-    for path in sorted((ROOT / "spark_apps").rglob("*.py")):
+    for path in sorted(file for side in SIDES for file in (ROOT / side).rglob("*.py")):
         tree = ast.parse(path.read_text(encoding="utf-8"))
         for node in ast.walk(tree):
             value = node.value if isinstance(node, ast.keyword) and node.arg == "hint" else None
@@ -85,15 +90,27 @@ def functions() -> dict[str, list[inspect.Signature]]:
                 with_it.append(inspect.signature(member))
             except (TypeError, ValueError):
                 continue
-    for name in (*operators.__all__, *sensors.__all__):
-        found.setdefault(name, []).append(inspect.signature(getattr(operators, name, None) or getattr(sensors, name)))
+    for kind in (getattr(module, name) for module in (operators, sensors, triggers) for name in module.__all__):
+        found.setdefault(kind.__name__, []).append(arguments_of(kind))
+    for group in (stop_write_window, index_transaction, index_maintenance):
+        found.setdefault(group.__name__, []).append(inspect.signature(group))
     return found
+
+
+def arguments_of(kind: type) -> inspect.Signature:
+    """Return all arguments that an operator, sensor or trigger takes, also those of the classes above it."""
+    taken = {name: parameter for one in reversed(kind.__mro__) if "__init__" in one.__dict__
+             for name, parameter in inspect.signature(one.__init__).parameters.items()}  # fmt: skip
+    return inspect.Signature([one.replace(kind=one.KEYWORD_ONLY) for one in taken.values() if one.name != "self"])
 
 
 FUNCTIONS = functions()
 ARGUMENTS = {name for some in FUNCTIONS.values() for one in some for name in one.parameters} | EXAMPLES | SETTINGS
 HINTS = list(texts())
 COMMANDS = set(app.commands)
+LEAVABLE = ARGUMENTS | {"argument", "runner"}
+QUOTABLE = ARGUMENTS | {*OPERATIONS, "spark", "index_table_store", "client", "cluster", "spark-binary", "active", VALUE}
+"""Of operators, of connections, and types of connections."""
 OPTIONS = {
     option for command in (app, *app.commands.values())
     for parameter in command.params if isinstance(parameter, click.Option) for option in parameter.opts
@@ -101,6 +118,8 @@ OPTIONS = {
 
 
 NAMED = re.compile(r"(?:with|give|Give|without) (?:a |an )?([a-z]+_[a-z_]+)\b(?![(.=])")
+LEFT_OUT = re.compile(r"[Ll]eave (?:the |one another )?'?([a-z_]+)'? out")
+QUOTED = re.compile(r"(?<![\w=])'([a-z]+(?:[_-][a-z]+)*)'")
 STATEMENTS = re.compile(r"\b(?:DROP INDEX|ALTER INDEX|REFRESH INDEX|SHOW INDEXES)\b [^.,;:]*\bON\b \S+")
 
 
@@ -131,6 +150,12 @@ def faults(text: str) -> list[str]:
     return found
 
 
+def faults_on_airflow(text: str) -> list[str]:
+    """Return what a hint of Airflow's side names that is not there: also arguments in quotes, or to be left out."""
+    left_out = [f"nothing {name} to leave out" for name in LEFT_OUT.findall(text) if name not in LEAVABLE]
+    return [*faults(text), *left_out, *(f"no {name}" for name in QUOTED.findall(text) if name not in QUOTABLE)]
+
+
 def binds(arguments: str, signature: inspect.Signature) -> bool:
     """Tell whether a call with these arguments, as a hint writes them, can be one of a function."""
     written = arguments.replace("…", "...")
@@ -145,7 +170,8 @@ def binds(arguments: str, signature: inspect.Signature) -> bool:
 
 
 def test_what_the_hints_name_is_there() -> None:
-    wrong = {f"{place}: {text}": found for place, text in HINTS if (found := faults(text))}
+    wrong = {f"{place}: {text}": found for place, text in HINTS
+             if (found := (faults if place.startswith("spark_apps") else faults_on_airflow)(text))}  # fmt: skip
     assert not wrong, wrong
 
 
@@ -153,9 +179,11 @@ def test_the_walk_finds_what_is_not_there() -> None:
     assert len(HINTS) > 500
     for wrong in (
         "Wait longer, or drain with then_abort=True.", "Call refresh(name).", "refresh_index(name, how='full')",
-        "See `lakeindex tabels`.", "Give --ware-house.", "Use CleanTablesOperator.", "Use IndexedTable.vacuum.",
+        "WriteTableOperator(until=…, how='x')", "See `lakeindex tabels`.",
+        "Give --ware-house.", "Use CleanTablesOperator.", "Use IndexedTable.vacuum.",
     ):  # fmt: skip
         assert faults(wrong), wrong
+    assert faults_on_airflow("Leave postponable out.") and faults_on_airflow("Give it with the operation 'merge'.")
     assert not faults("refresh_index(name, mode='full'), or IndexedTable.load(spark, uri, version=…).read().")
 
 

@@ -12,6 +12,7 @@ from airflow.exceptions import AirflowProviderDeprecationWarning
 
 from airflow_provider_index.arguments import Reader, epoch, text
 from airflow_provider_index.failures import FINAL, as_airflow_error
+from airflow_provider_index.identity import transaction_id
 from airflow_provider_index.operators import (
     BucketRescaleOperator,
     BuildIndexOperator,
@@ -20,8 +21,12 @@ from airflow_provider_index.operators import (
     VerifyIndexOperator,
     WriteTableOperator,
 )
+from spark_apps.jobs.job import Outcome, describe_error
 from spark_apps.storage import errors
-from spark_apps.storage.errors import InvalidInput, LakeIndexError
+from spark_apps.storage.errors import InvalidInput, KeysExist, LakeIndexError
+from spark_apps.timeline.model import Write, table_scope
+from spark_apps.timeline.transactions import begin
+from tests.airflow_provider_index.operators.plain_table import context, make_table
 
 
 def write(**fields: Any) -> WriteTableOperator:
@@ -189,7 +194,7 @@ def test_every_error_either_ends_the_task_or_may_be_retried_on_purpose() -> None
 
     assert retried == {
         "LakeIndexError", "CommitRefused", "ConcurrentWrite", "BucketCountMismatch", "StopWriteWindowOpen",
-        "AttemptAborted", "StageMismatch", "WindowError", "DrainTimeout", "_CarriesReceipt", "AlreadyCommitted",
+        "AttemptAborted", "WindowError", "DrainTimeout", "_CarriesReceipt", "AlreadyCommitted",
         "CommitStateUnknown",
         "StorageError", "ObjectNotFound", "ObjectExists", "StorageUnavailable", "JobFailed",
     }  # fmt: skip
@@ -232,3 +237,22 @@ def test_given_a_class_below_that_does_not_take_an_argument_then_the_program_is_
     given = {"task_id": "t", "table": "/t", "index": "i", "kind": "record"}
 
     assert Plain(**given).arguments().keys() == BuildIndexOperator(**given).arguments().keys() - {"included"}
+
+
+def test_given_rows_of_an_earlier_round_when_inserted_again_then_its_commit_is_named_and_the_way_on(
+    tmp_path: Path,
+) -> None:
+    table = make_table(tmp_path / "t")
+    operator = WriteTableOperator(task_id="load", table=table.store.uri, operation="insert", sql="a")
+    first, second, other = (
+        transaction_id(context(task, tries=tries), operator.inputs)
+        for task, tries in (("load", 0), ("load", 1), ("other", 0))
+    )
+    refused = Outcome("error", error=describe_error(KeysExist("The batch holds keys.", hint="Use upsert.")))
+    landed = begin(table, operation="insert", txn_id=first).commit((), writes=[Write(table_scope())])
+    assert landed.version == 1
+
+    with pytest.raises(KeysExist, match=rf"before it was cleared, in version 1 \(transaction {first}\).*the operation"):
+        operator.conclude(second, refused)
+    with pytest.raises(KeysExist, match=r"holds keys\. Nothing was changed\. Use upsert\.$"):
+        operator.conclude(other, refused)

@@ -16,7 +16,7 @@ from airflow_provider_index.operators import (
     RollBackTransactionOperator,
     WriteTableOperator,
 )
-from spark_apps.storage.errors import AttemptAborted, InvalidInput, StageMismatch, StopWriteWindowOpen
+from spark_apps.storage.errors import AttemptAborted, InvalidInput, StopWriteWindowOpen
 from spark_apps.timeline import windows
 from spark_apps.timeline.log import Timeline
 from spark_apps.timeline.model import DATA_TREE
@@ -75,7 +75,9 @@ def test_given_a_missing_stage_when_committed_then_nothing_is_published_and_it_i
     txn = begin(table)
     stage_rows(resumed(table, txn), "one", "p=a")
 
-    with pytest.raises(StageMismatch, match=r"'two' .* was not staged.*Nothing was changed.*Run the task"):
+    with pytest.raises(
+        AirflowFailException, match=r"StageMismatch.*'two' .* was not staged.*clear the task that began"
+    ):
         commit(table, txn)
 
     assert partitions(table) == set()

@@ -164,7 +164,7 @@ def test_given_a_stage_tried_again_when_committed_then_what_was_made_from_the_fi
     txn.stage("write", leave=("kept",)).upsert(batch(spark, range(3), "a", "first"))
     txn.stage("refresh", ("write",)).refresh_index("kept")
     txn.stage("write", leave=("kept",)).upsert(batch(spark, range(3), "a", "second"))
-    with pytest.raises(StageMismatch, match=r"'refresh' .* another try of stage 'write'.*Run the task"):
+    with pytest.raises(StageMismatch, match=r"'refresh' .* another try of stage 'write'.*clear the task that began"):
         txn.resumed.commit()
 
     txn.stage("refresh", ("write",)).refresh_index("kept")
