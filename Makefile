@@ -6,6 +6,8 @@ BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.ready
 # One run of everything must not hang: each test has a limit of its own (pyproject.toml), this is for the whole.
 PYTEST := $(BIN)/python -m pytest
+# The lake's side alone is a distribution of its own, made of the same sources.
+LAKE   := packaging/lakeindex
 PATHS  := airflow_provider_index spark_apps dags_examples tests benchmarks docs
 FOUND  := $(wildcard $(PATHS))
 # Each worker has a Spark of its own, which leaves a core idle half of the time.
@@ -20,12 +22,15 @@ help:  ## This list
 
 venv: $(STAMP)  ## Set up .venv with everything; quick when it is there
 
-$(STAMP): setup.cfg pyproject.toml constraints.txt
+$(STAMP): setup.cfg setup.py pyproject.toml packaging/lakeindex/setup.cfg constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 	  { echo "Python 3.11 or newer is needed; $(PYTHON) is $$($(PYTHON) -V 2>&1). Nothing was set up. Name another one: make venv PYTHON=python3.11" >&2; exit 1; }
 	@$(BIN)/python -m pip --version >/dev/null 2>&1 || $(PYTHON) -m venv --clear $(VENV)
 	@echo "Setting up $(VENV) …"
-	@PYTHONWARNINGS=ignore $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev]'
+	@# An install of before lakeindex was apart would, when it is replaced, take that one's files with it.
+	@$(BIN)/python -m pip uninstall --quiet --yes airflow-provider-index lakeindex 2>/dev/null
+	@PYTHONWARNINGS=ignore $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt \
+	  --editable $(LAKE) --editable '.[dev]'
 	@$(BIN)/python -m tests.spark.archive >$(VENV)/archive.log 2>&1 || \
 	  echo "Spark will start more slowly, without an archive of its classes: see $(VENV)/archive.log"
 	@touch $(STAMP)
@@ -128,9 +133,10 @@ mutants: venv  ## Faults planted one at a time, and which tests find each (ONLY,
 matrix: venv  ## The tests on each version of Spark, Airflow and Python (ONLY, SUITES, TURN=all): about an hour for each of Spark
 	$(BIN)/python -m tests.matrix
 
-dist: venv  ## A wheel and a source distribution in dist/, to be published; PROJECT_URL=https://… says where the project stands
-	@rm -rf build dist *.egg-info
-	$(BIN)/python -c "from setuptools import build_meta as build; build.build_wheel('dist'); build.build_sdist('dist')" >/dev/null
+dist: venv  ## Wheels and source distributions of both in dist/, to be published; PROJECT_URL=https://… says where the project stands
+	@rm -rf build dist *.egg-info $(LAKE)/build $(LAKE)/*.egg-info
+	@for folder in $(LAKE) .; do (cd $$folder && "$(CURDIR)/$(BIN)/python" -c "from setuptools import build_meta as build; \
+	  build.build_wheel('$(CURDIR)/dist'); build.build_sdist('$(CURDIR)/dist')" >/dev/null) || exit 1; done
 	@ls dist
 
 pages: venv  ## The page in a real browser; needs Chromium and its driver: about a minute. SHOTS=folder keeps the pictures
@@ -138,6 +144,6 @@ pages: venv  ## The page in a real browser; needs Chromium and its driver: about
 	$(PYTEST) tests/pages/browser.py $(TEST_ARGS)
 
 clean:  ## Remove caches, builds and what runs leave (.bench: data sets and other engines; .matrix: environments); .venv stays
-	rm -rf build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis spark-warehouse \
+	rm -rf build dist *.egg-info $(LAKE)/build $(LAKE)/*.egg-info .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis spark-warehouse \
 	  metastore_db derby.log .demo .differential .joins .kills .pairs .bench .matrix .s3a
 	find . -name __pycache__ -not -path './.venv/*' -prune -exec rm -rf {} +

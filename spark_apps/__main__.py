@@ -2,7 +2,7 @@
 
 The commands about tables are in :mod:`spark_apps.cli`. This module has those of the apps: ``quickstart`` shows on this
 machine what an index does; ``bundle`` puts the apps where drivers on other machines can read them, a folder of this
-machine or of an object store.
+machine or of an object store; ``libraries`` lists what those machines need.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Any
 import click
 
 from spark_apps.cli.app import app, run
-from spark_apps.jobs.bundle import ARCHIVE, PLATFORM, make_bundle, pack_environment
+from spark_apps.jobs.bundle import ARCHIVE, PLATFORM, make_bundle, pack_environment, required_libraries
 from spark_apps.storage.errors import InvalidInput, LakeIndexError
 from spark_apps.storage.store import Store
 from spark_apps.version import __version__
@@ -42,11 +42,8 @@ def quickstart(arguments: tuple[str, ...]) -> None:
 
     The table has five million rows. Starts Spark.
     """
-    try:
-        from dags_examples import quickstart as example
-    except ModuleNotFoundError:
-        click.echo("The examples (package dags_examples) are not installed beside spark_apps.", err=True)
-        click.get_current_context().exit(1)
+    from spark_apps.cli import quickstart as example
+
     click.get_current_context().exit(example.main(list(arguments)))
 
 
@@ -71,6 +68,20 @@ def bundle(to: str, environment: bool, platform: str, python: str | None, option
         click.echo(str(error), err=True)
         click.get_current_context().exit(1)
     click.echo(_usage(at, files, packed_names), nl=False)
+
+
+@app.command("libraries")
+def libraries() -> None:
+    """List what a cluster needs beside Spark and Python.
+
+    Each library with the oldest version, as pip install -r reads it.
+    """
+    try:
+        lines = required_libraries()
+    except LakeIndexError as error:
+        click.echo(str(error), err=True)
+        click.get_current_context().exit(1)
+    click.echo("\n".join(lines))
 
 
 def publish(

@@ -131,9 +131,13 @@ def make_targets() -> frozenset[str]:
 
 @cache
 def extras() -> frozenset[str]:
-    config = configparser.ConfigParser()
-    config.read(ROOT / "setup.cfg")
-    return frozenset(config["options.extras_require"])
+    """Return the extras of both distributions, each as ``name[extra]``."""
+    known = set()
+    for file in (ROOT / "setup.cfg", ROOT / "packaging" / "lakeindex" / "setup.cfg"):
+        config = configparser.ConfigParser()
+        config.read(file)
+        known |= {f"{config['metadata']['name']}[{name}]" for name in config["options.extras_require"]}
+    return frozenset(known)
 
 
 def commands(text: str) -> list[str]:
@@ -155,10 +159,9 @@ def unknown_commands(text: str) -> list[str]:
             if not path.with_suffix(".py").exists() and not (path / "__main__.py").exists() and words[2] != "venv":
                 unknown.append(f"there is no module {words[2]} to run")
         elif words[:2] == ["pip", "install"]:
-            asked = {
-                one for some in re.findall(r"airflow-provider-index\[([\w,]+)\]", command) for one in some.split(",")
-            }
-            unknown += [f"setup.cfg has no extra {one}" for one in sorted(asked - extras())]
+            some = re.findall(r"\b(airflow-provider-index|lakeindex)\[([\w,]+)\]", command)
+            asked = {f"{package}[{one}]" for package, names in some for one in names.split(",")}
+            unknown += [f"there is no extra {one}" for one in sorted(asked - extras())]
         elif words and words[0] not in KNOWN:
             unknown.append(f"nobody knows the command {words[0]!r}")
     return unknown

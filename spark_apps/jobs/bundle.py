@@ -221,6 +221,21 @@ def requirements() -> list[str]:
     return [f"{name}=={importlib.metadata.version(name)}" for name in sorted(LIBRARIES)]
 
 
+def required_libraries() -> list[str]:
+    """Return the libraries of the apps with the oldest version of each, as the metadata of this package asks for them.
+
+    :raises EnvironmentMismatch: if this package is not installed, only on the import path.
+    """
+    try:
+        asked = importlib.metadata.requires(DISTRIBUTION) or []
+    except importlib.metadata.PackageNotFoundError as error:
+        raise EnvironmentMismatch(
+            f"{error.name} is on the import path, and is not installed: what it requires is not known.",
+            hint=f"Install it: pip install {DISTRIBUTION}, or make venv in a clone.",
+        ) from error
+    return sorted(line for line in asked if re.split(r"[^\w-]", line)[0] in LIBRARIES)
+
+
 def _connect_requirements() -> list[str]:
     names = ("pandas", "numpy", "grpcio", "grpcio-status", "googleapis-common-protos", "zstandard")
     try:

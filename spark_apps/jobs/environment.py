@@ -22,7 +22,8 @@ from pathlib import Path
 from spark_apps.storage.errors import EnvironmentMismatch, SparkMissing
 from spark_apps.storage.supported import SPARK_RANGE, check_spark_release, spark_release
 
-DISTRIBUTION = "airflow-provider-index"
+DISTRIBUTION = "lakeindex"
+"""What this package is installed as; ``airflow-provider-index`` requires it at its own version."""
 OLDEST_JAVA = 17
 NEWEST_JAVA_BEFORE = 22
 """The newest Java for a Hadoop before :data:`HADOOP_OF_ANY_JAVA`: later ones took a call away that it begins with."""

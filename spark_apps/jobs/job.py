@@ -231,7 +231,7 @@ def _check_format(form: Any) -> None:
     if not isinstance(form, int) or form > FORMAT:
         raise EnvironmentMismatch(
             f"The job is written in format {form}; this side of the package reads up to {FORMAT}.",
-            hint="Install the same version of airflow-provider-index for Airflow's workers and for Spark.",
+            hint="Install the same version of lakeindex for Airflow's workers and for Spark.",
         )
 
 

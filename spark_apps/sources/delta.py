@@ -247,7 +247,7 @@ class DeltaTable:
         except ImportError as error:
             raise EnvironmentMismatch(
                 "Delta tables are read by the package deltalake, which is not installed.",
-                hint="pip install 'airflow-provider-index[lake]'.",
+                hint="pip install 'lakeindex[lake]'.",
             ) from error
         if version is not None and not str(version).isdigit():
             raise VersionNotFound(f"{version!r} is no version of a Delta table.", hint="Give a number.")

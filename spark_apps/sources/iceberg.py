@@ -381,7 +381,7 @@ class IcebergTable:
         except ImportError as error:
             raise EnvironmentMismatch(
                 "Iceberg tables are read by the package pyiceberg, which is not installed.",
-                hint="pip install 'airflow-provider-index[lake]'.",
+                hint="pip install 'lakeindex[lake]'.",
             ) from error
         try:
             if CATALOG in self._options:

@@ -101,7 +101,7 @@ def check_python() -> None:
         return
     oldest = ".".join(map(str, OLDEST_PYTHON))
     raise EnvironmentMismatch(
-        f"airflow-provider-index runs on Python {oldest} and newer, and {sys.executable} is Python"
+        f"lakeindex runs on Python {oldest} and newer, and {sys.executable} is Python"
         f" {'.'.join(map(str, sys.version_info[:3]))}: older ones lack parts of the standard library that it uses"
         " (datetime.UTC).",
         hint=f"Give Spark a Python {oldest} or newer (PYSPARK_PYTHON, or spark.pyspark.python), on drivers and"

@@ -43,7 +43,7 @@ INDEXED_EXPRESSIONS = "indexed-expressions"
 WRITER_FEATURES: frozenset[str] = frozenset({INDEXED_EXPRESSIONS, ORDERED_DELETES})
 """The features that this package knows how to write by."""
 
-_INSTALL = "Install a newer airflow-provider-index wherever this table is used."
+_INSTALL = "Install a newer lakeindex wherever this table is used."
 
 
 def format_of(reader: Collection[str], writer: Collection[str]) -> int:
@@ -85,7 +85,7 @@ def check_readable(head: FormatOnly, where: str) -> None:
     unknown = sorted(set(head.reader_features) - READER_FEATURES)
     if unknown:
         raise UnsupportedFeature(
-            f"{where} has the reader {_named(unknown)}, which airflow-provider-index {__version__} does not know: what "
+            f"{where} has the reader {_named(unknown)}, which lakeindex {__version__} does not know: what "
             "it read could be wrong.",
             hint=_INSTALL,
         )
@@ -100,7 +100,7 @@ def check_writable(writer: Collection[str], where: str) -> None:
     unknown = unknown_writer_features(writer)
     if unknown:
         raise UnsupportedFeature(
-            f"{where} has the writer {_named(unknown)}, which airflow-provider-index {__version__} does not know: it "
+            f"{where} has the writer {_named(unknown)}, which lakeindex {__version__} does not know: it "
             "can read the table, and not write to it.",
             hint=_INSTALL,
         )

@@ -15,6 +15,7 @@ from tests.matrix.environments import Environment
 
 ROOT = Path(__file__).resolve().parents[2]
 HOME = ROOT / ".matrix"
+LAKE = ROOT / "packaging" / "lakeindex"
 CONSTRAINTS = ROOT / "constraints"
 
 
@@ -53,7 +54,7 @@ def prepare(environment: Environment) -> Path:
     _run([base, "-m", "venv", home])
     install = [python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
     extras = f"[{','.join(environment.extras)}]" if environment.extras else ""
-    asked = ["--editable", f"{ROOT}{extras}", *environment.requirements]
+    asked = ["--editable", LAKE, "--editable", f"{ROOT}{extras}", *environment.requirements]
     if pins(environment).exists():
         _run([*install, "--constraint", pins(environment), *asked])
     else:
@@ -77,7 +78,7 @@ def _pinned_like_ours(environment: Environment, home: Path) -> list[str | Path]:
     lines = (ROOT / "constraints.txt").read_text().splitlines()
     path = home / "constraints.txt"
     path.write_text("".join(f"{line}\n" for line in lines if line.partition("==")[0].lower() not in own))
-    asked = [f"{ROOT}[{','.join(environment.extras)}]", *environment.requirements]
+    asked = [LAKE, f"{ROOT}[{','.join(environment.extras)}]", *environment.requirements]
     try:
         _run([home / "bin" / "python", "-m", "pip", "install", "--quiet", "--dry-run", "--constraint", path, *asked])
     except NotMade:
@@ -87,7 +88,8 @@ def _pinned_like_ours(environment: Environment, home: Path) -> list[str | Path]:
 
 def _freeze(python: Path) -> list[str]:
     lines = _run([python, "-m", "pip", "--disable-pip-version-check", "freeze", "--exclude-editable"]).split()
-    return sorted((line for line in lines if re.fullmatch(r"[\w.-]+==[\w.+!]+", line)), key=str.lower)
+    others = [line for line in lines if not re.match(r"(airflow-provider-index|lakeindex)==", line)]
+    return sorted((line for line in others if re.fullmatch(r"[\w.-]+==[\w.+!]+", line)), key=str.lower)
 
 
 def _digest(environment: Environment) -> str:
@@ -97,16 +99,17 @@ def _digest(environment: Environment) -> str:
 
 
 def _declared(extras: tuple[str, ...]) -> list[str]:
-    """Return what the package asks for with some extras, those that they name included."""
-    config = configparser.ConfigParser()
-    config.read(ROOT / "setup.cfg")
-    declared, left = config["options"]["install_requires"].split("\n"), list(extras)
+    """Return what both distributions ask for with some extras, those that they name included."""
+    provider, lake = configparser.ConfigParser(), configparser.ConfigParser()
+    provider.read(ROOT / "setup.cfg")
+    lake.read(LAKE / "setup.cfg")
+    declared, left = [each["options"]["install_requires"] for each in (provider, lake)], list(extras)
     for extra in left:
-        lines = config["options.extras_require"][extra].split("\n")
-        declared += lines
+        lines = provider["options.extras_require"][extra].split("\n")
+        declared += [*lines, lake.get("options.extras_require", extra, fallback="")]
         own = [line.partition("[")[2].strip(" ]") for line in lines if line.startswith("airflow-provider-index[")]
         left += [name for names in own for name in names.split(",") if name not in left]
-    return sorted(line for line in declared if line and not line.startswith("#"))
+    return sorted(line for line in "\n".join(declared).split("\n") if line and not line.startswith("#"))
 
 
 def _find_python(version: str) -> str | None:

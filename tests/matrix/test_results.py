@@ -18,7 +18,7 @@ from tests.matrix.results import PAGE, known, page, record
 from tests.matrix.running import Result, files
 
 CONFIG = configparser.ConfigParser()
-CONFIG.read(ROOT / "setup.cfg")
+CONFIG.read(ROOT / "packaging" / "lakeindex" / "setup.cfg")
 
 
 def test_the_page_shows_what_ran() -> None:

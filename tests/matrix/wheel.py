@@ -1,4 +1,4 @@
-"""The wheel in an empty environment of this row, by its Python and its pins and without development extras: all public
+"""The wheels in an empty environment of this row, by its Python and its pins and without development extras: all public
 names, a table written and read, the quickstart, and what Airflow says of the provider."""
 
 from __future__ import annotations
@@ -48,10 +48,10 @@ Run = Callable[..., str]
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
     """Run the Python of the empty environment; returns what it printed."""
-    wheel, _ = build(copy_sources(tmp_path_factory.mktemp("source")))
+    provider, lake = build(copy_sources(tmp_path_factory.mktemp("source")))
     home, pins = tmp_path_factory.mktemp("home"), CONSTRAINTS / f"{Path(sys.prefix).name}.txt"
     row = [f"{name}=={importlib.metadata.version(name)}" for name in ("apache-airflow", "pyspark")]
-    python = install(tmp_path_factory.mktemp("empty"), f"{wheel}[spark]", *row, constraints=pins)
+    python = install(tmp_path_factory.mktemp("empty"), lake.wheel, f"{provider.wheel}[spark]", *row, constraints=pins)
 
     def run(*arguments: str) -> str:
         variables = {k: v for k, v in os.environ.items() if not k.startswith(("AIRFLOW", "PYTHON", "PYSPARK", "SPARK"))}

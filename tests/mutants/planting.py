@@ -20,9 +20,9 @@ PACKAGES = ("airflow_provider_index", "spark_apps")
 LIST = Path(__file__).with_name("faults.toml")
 RESULTS = Path(__file__).with_name("results.json")
 
-COPIED = (*PACKAGES, "dags_examples", "tests", "benchmarks", "docs")
+COPIED = (*PACKAGES, "dags_examples", "packaging", "tests", "benchmarks", "docs")
 FILES = ("README.md", "CHANGELOG.md", "CONTRIBUTING.md", "LICENSE", "Makefile", "pyproject.toml", "setup.cfg",
-         "constraints.txt")  # fmt: skip
+         "setup.py", "constraints.txt")  # fmt: skip
 ONE_RUN_SECONDS = 900
 _FOUND = re.compile(r"^(?:FAILED|ERROR) (.+?)(?: - .*)?$", re.MULTILINE)
 
@@ -110,7 +110,7 @@ def planted_copy(fault: Fault, folder: Path) -> Iterator[Path]:
     shutil.rmtree(copy, ignore_errors=True)
     try:
         for name in COPIED:  # with what is compiled, which counts for files as old as they were
-            shutil.copytree(ROOT / name, copy / name)
+            shutil.copytree(ROOT / name, copy / name, symlinks=True)
         for name in FILES:
             shutil.copy(ROOT / name, copy / name)
         (copy / fault.file).write_text(fault.planted(ROOT), encoding="utf-8")

@@ -1,4 +1,4 @@
-"""What the code imports, setup.cfg declares, constraints.txt pins and docs/dependencies.md explains agree."""
+"""What the code imports, both setup.cfg declare, constraints.txt pins and docs/dependencies.md explains agree."""
 
 from __future__ import annotations
 
@@ -20,6 +20,8 @@ OWN = {"airflow_provider_index", "spark_apps", "dags_examples", "benchmarks", "t
 PAGE = ROOT / "docs" / "dependencies.md"
 CONFIG = configparser.ConfigParser()
 CONFIG.read(ROOT / "setup.cfg")
+LAKE = configparser.ConfigParser()
+LAKE.read(ROOT / "packaging" / "lakeindex" / "setup.cfg")
 
 
 PEERS = {ROOT / "benchmarks" / "peers", ROOT / "tests" / "foreign"}
@@ -30,7 +32,7 @@ def distributions(text: str) -> set[str]:
     """The distributions named in one list of setup.cfg."""
     lines = (line.strip() for line in text.splitlines())
     names = {re.split(r"[><=~!\[;]", line)[0].strip() for line in lines if line and not line.startswith("#")}
-    return {canonical(name) for name in names} - {"airflow-provider-index"}
+    return {canonical(name) for name in names} - {"airflow-provider-index", "lakeindex"}
 
 
 def canonical(name: str) -> str:
@@ -56,8 +58,12 @@ def imported(folder: str) -> dict[str, str]:
     return importers
 
 
-REQUIRED = distributions(CONFIG["options"]["install_requires"])
-EXTRAS = {name: distributions(text) for name, text in CONFIG["options.extras_require"].items()}
+ON_THE_LAKE = distributions(LAKE["options"]["install_requires"])
+REQUIRED = ON_THE_LAKE | distributions(CONFIG["options"]["install_requires"])
+EXTRAS = {
+    name: distributions(text + LAKE.get("options.extras_require", name, fallback=""))
+    for name, text in CONFIG["options.extras_require"].items()
+}
 DEMO = REQUIRED | EXTRAS["spark"] | EXTRAS["jdk"] | EXTRAS["lake"] | EXTRAS["demo"]
 TEST = DEMO | EXTRAS["openlineage"] | EXTRAS["sql"] | EXTRAS["test"]
 
@@ -76,7 +82,6 @@ BROUGHT_ALONG = {
     "sqlalchemy": "apache-airflow",
     "starlette": "apache-airflow",
     "py4j": "pyspark",
-    "pyyaml": "apache-airflow",
     "pyroaring": "pyiceberg",
     "botocore": "moto",
     "boto3": "moto",
@@ -90,7 +95,7 @@ BROUGHT_ALONG = {
     ("folder", "declared"),
     [
         ("airflow_provider_index", REQUIRED | EXTRAS["lake"] | EXTRAS["openlineage"]),
-        ("spark_apps", REQUIRED | EXTRAS["spark"] | EXTRAS["jdk"] | EXTRAS["lake"] | EXTRAS["sql"]),
+        ("spark_apps", ON_THE_LAKE | EXTRAS["spark"] | EXTRAS["jdk"] | EXTRAS["lake"] | EXTRAS["sql"]),
         ("dags_examples", DEMO),
         ("tests", TEST),
         ("benchmarks", TEST | EXTRAS["bench"]),
@@ -110,7 +115,7 @@ def test_everything_declared_for_use_is_imported() -> None:
     providers = packages_distributions()
     modules = {**imported("airflow_provider_index"), **imported("spark_apps")}
     used = {canonical(name) for module in modules for name in providers.get(module, [])}
-    assert {name for name in REQUIRED if name != "apache-airflow"} <= used
+    assert {name for name in REQUIRED if not name.startswith("apache-airflow")} <= used
 
 
 def test_everything_declared_is_pinned_and_has_its_reason_on_the_page_of_dependencies() -> None:
@@ -127,7 +132,7 @@ def test_everything_declared_is_pinned_and_has_its_reason_on_the_page_of_depende
 @pytest.mark.by_turn(1)
 def test_every_pin_is_for_the_oldest_python_that_is_promised() -> None:
     oldest = (3, 11, 0)
-    assert CONFIG["options"]["python_requires"] == ">=3.11"
+    assert CONFIG["options"]["python_requires"] == LAKE["options"]["python_requires"] == ">=3.11"
     pins = {canonical(line.partition("==")[0]) for line in (ROOT / "constraints.txt").read_text().split()}
     wanted = {canonical(each.metadata["Name"]): each.metadata.get("Requires-Python", "") for each in installed()}
     assert len(pins & wanted.keys()) > 100

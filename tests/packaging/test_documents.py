@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from airflow_provider_index import operators, sensors, task_groups
-from dags_examples import quickstart
+from spark_apps.cli import quickstart
 from spark_apps.storage import errors
 from tests import documents
 from tests.documents import Block, dead_links, faults, reference, unknown_commands, unreadable, wants
@@ -110,6 +110,8 @@ def test_a_block_of_code_that_cannot_be_read_is_told(language: str, text: str, g
         ("$ python -m spark_apps.gone", False),
         ("$ pip install 'airflow-provider-index[spark,jdk]'", True),
         ("$ pip install 'airflow-provider-index[gone]'", False),
+        ("$ pip install 'lakeindex[spark,jdk]'", True),
+        ("$ pip install 'lakeindex[demo]'", False),
         ("$ lake-thing --all", False),
     ],
 )

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 import spark_apps
-from dags_examples import quickstart
 from spark_apps import IndexedTable
 from spark_apps.__main__ import main
+from spark_apps.cli import quickstart
 
 pytestmark = pytest.mark.by_turn(8)
 

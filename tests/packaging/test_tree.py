@@ -14,6 +14,7 @@ PACKAGES = {
     "benchmarks",
     "docs",
     "constraints",
+    "packaging",
     ".ci",
 }
 FILES = {

@@ -1,4 +1,4 @@
-"""The wheel as a user gets it: built from a copy of the sources, installed with all it depends on into an empty
+"""The wheels as a user gets them: built from a copy of the sources, installed with all they depend on into an empty
 environment, where neither the sources nor this environment's libraries are visible."""
 
 from __future__ import annotations
@@ -6,6 +6,7 @@ from __future__ import annotations
 import json
 import os
 import subprocess
+import sys
 import zipfile
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from spark_apps.version import __version__
-from tests.packaging.building import PACKAGES, ROOT, build, copy_sources, install
+from tests.packaging.building import PACKAGES, ROOT, Built, build, copy_sources, install
 
 URL = "https://forge.example/lake/airflow-provider-index"
 
@@ -57,46 +58,60 @@ class Installed:
 
 
 @pytest.fixture(scope="module")
-def built(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
-    """The wheel and the source distribution, as somebody publishes them who names the project's page."""
+def built(tmp_path_factory: pytest.TempPathFactory) -> tuple[Built, Built]:
+    """Wheels and source distributions, as somebody publishes them who names the project's page."""
     return build(copy_sources(tmp_path_factory.mktemp("source")), URL)
 
 
 @pytest.fixture(scope="module")
-def wheel(built: tuple[Path, Path]) -> Path:
-    return built[0]
-
-
-@pytest.fixture(scope="module")
-def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Installed:
-    python = install(tmp_path_factory.mktemp("installed"), wheel, constraints=ROOT / "constraints.txt")
+def installed(built: tuple[Built, Built], tmp_path_factory: pytest.TempPathFactory) -> Installed:
+    wheels = [each.wheel for each in built]
+    python = install(tmp_path_factory.mktemp("installed"), *wheels, constraints=ROOT / "constraints.txt")
     return Installed(python, tmp_path_factory.mktemp("home"))
 
 
-def test_the_wheel_holds_all_files_of_the_three_packages_and_no_others(wheel: Path) -> None:
-    source = wheel.parent.parent
-    there = {
-        path.relative_to(source).as_posix()
-        for package in PACKAGES
-        for path in (source / package).rglob("*")
-        if path.is_file()
-    }
-    packed = {name for name in zipfile.ZipFile(wheel).namelist() if ".dist-info/" not in name}
-    assert packed == there
+def test_the_wheels_hold_all_files_of_their_packages_and_no_others(built: tuple[Built, Built]) -> None:
+    source = built[0].wheel.parent.parent
+    for each, packages in zip(built, (PACKAGES, ("spark_apps",)), strict=True):
+        there = {
+            path.relative_to(source).as_posix()
+            for package in packages
+            for path in (source / package).rglob("*")
+            if path.is_file()
+        }
+        packed = {name for name in zipfile.ZipFile(each.wheel).namelist() if ".dist-info/" not in name}
+        assert packed == there
 
 
-def test_both_are_accepted_by_what_uploads_them(built: tuple[Path, Path], tmp_path: Path) -> None:
+def test_all_are_accepted_by_what_uploads_them(built: tuple[Built, Built], tmp_path: Path) -> None:
     python = install(tmp_path, "twine")
+    files = [file for each in built for file in (each.wheel, each.archive)]
 
-    done = subprocess.run([python, "-m", "twine", "check", "--strict", *built], capture_output=True, text=True)
+    done = subprocess.run([python, "-m", "twine", "check", "--strict", *files], capture_output=True, text=True)
 
-    assert done.returncode == 0 and done.stdout.count("PASSED") == 2, done.stdout
+    assert done.returncode == 0 and done.stdout.count("PASSED") == 4, done.stdout
+
+
+def test_the_lake_s_wheel_brings_no_airflow_and_no_spark_and_its_source_distribution_makes_the_same_wheel(
+    built: tuple[Built, Built], tmp_path: Path
+) -> None:
+    from_wheel = Installed(install(tmp_path / "wheel", built[1].wheel, constraints=ROOT / "constraints.txt"), tmp_path)
+    again = install(tmp_path / "again", "setuptools<81", "wheel")
+    pip = [sys.executable, "-m", "pip", "--python", str(again), "wheel", "--no-deps", "--no-build-isolation", "--quiet"]
+    subprocess.run([*pip, "--wheel-dir", str(tmp_path), str(built[1].archive)], check=True)
+
+    code = "import importlib.metadata as m; print(*sorted({d.metadata['Name'].lower() for d in m.distributions()}))"
+    names = from_wheel.prints(code).split()
+    assert "lakeindex" in names and len(names) <= 14, names
+    assert not [name for name in names if "airflow" in name or "spark" in name]
+    (rebuilt,) = tmp_path.glob("lakeindex-*.whl")
+    assert zipfile.ZipFile(rebuilt).namelist() == zipfile.ZipFile(built[1].wheel).namelist()
 
 
 def test_all_that_is_imported_comes_from_the_environment_and_not_from_the_sources(
     installed: Installed,
 ) -> None:
-    names = ", ".join(PACKAGES)
+    names = ", ".join((*PACKAGES, "spark_apps"))
     places = installed.prints(f"import {names}\nprint(*(list(p.__path__)[0] for p in ({names})))").split()
     assert [installed.python.parent.parent in Path(place).parents for place in places] == [True] * 3
 

@@ -60,7 +60,7 @@ def test_given_a_reader_feature_that_is_not_known_then_every_reading_is_refused_
         with pytest.raises(UnsupportedFeature) as refused:
             read()
         assert f"Version {version} of {job.store.uri} has the reader feature 'row-tracking'" in refused.value.message
-        assert "Install a newer airflow-provider-index" in refused.value.hint
+        assert "Install a newer lakeindex" in refused.value.hint
     assert isinstance(refused.value, NewerFormat)  # what caught a newer format before catches this
 
 

@@ -1,4 +1,4 @@
-"""Five million rows, an index, and the same SQL before and after: ``python -m spark_apps quickstart``.
+"""Shows five million rows, an index, and the same SQL before and after: ``lakeindex quickstart``.
 
 Needs Spark and no Airflow. The rows are plain Parquet that Spark writes by itself; what reads them faster afterwards is
 an index beside them. The exit status is 0 if both answers are the same, the index was used, and it holds every row.
@@ -111,13 +111,13 @@ def say(what: str, text: str, seconds: float | None = None) -> None:
 
 @contextlib.contextmanager
 def session(log: Path) -> Iterator[SparkSession]:
-    """A Spark of two cores on this machine. What it writes by itself goes into a file."""
+    """Start a Spark of two cores on this machine. What it writes by itself goes into a file."""
     os.environ.setdefault("JAVA_HOME", str(java_home()))
     try:
         from pyspark.sql import SparkSession
     except ImportError:
         raise SparkMissing(
-            "Spark is not installed.", hint="pip install 'airflow-provider-index[spark,jdk]' brings it, and a Java."
+            "Spark is not installed.", hint="pip install 'lakeindex[spark,jdk]' brings it, and a Java."
         ) from None
     settings = {
         "spark.driver.memory": "2g",
@@ -140,7 +140,7 @@ def session(log: Path) -> Iterator[SparkSession]:
 
 @contextlib.contextmanager
 def errors_into(log: Path) -> Iterator[None]:
-    """Have what this process and those that it starts write as errors go into a file."""
+    """Write what this process and those that it starts report as errors into a file."""
     sys.stderr.flush()
     before = os.dup(2)
     with log.open("wb") as file:
@@ -155,7 +155,7 @@ def errors_into(log: Path) -> Iterator[None]:
 
 def main(arguments: Sequence[str] = ()) -> int:
     """Run it; return 0 if all is as it should be, else 1."""
-    parser = argparse.ArgumentParser(prog="python -m spark_apps quickstart", description=__doc__.partition("\n")[0])
+    parser = argparse.ArgumentParser(prog="lakeindex quickstart", description=__doc__.partition("\n")[0])
     parser.add_argument("--rows", type=int, default=ROWS, help="how many (default: %(default)s)")
     parser.add_argument("--keep", type=Path, metavar="FOLDER", help="leave table and index there; it must not exist")
     chosen = parser.parse_args(arguments)
