@@ -57,6 +57,7 @@ __all__ = [
     "ask_supervisor",
     "conf",
     "connection_missing",
+    "is_running",
     "left_by_its_task",
     "prepare_stats",
 ]
@@ -122,3 +123,21 @@ async def left_by_its_task(task_instance: Any) -> bool:
         return False
     state = next(iter(states.get(task_instance.run_id, {}).values()), "deferred")
     return bool(state != "deferred")
+
+
+def is_running(task_instance: Any) -> bool:
+    """Return whether Airflow has a task as running, rather than marked, cleared or over; asked in the task's process.
+
+    Where it cannot be found out, it is not.
+    """
+    try:
+        states = task_instance.get_task_states(
+            dag_id=task_instance.dag_id,
+            task_ids=[task_instance.task_id],
+            run_ids=[task_instance.run_id],
+            map_index=task_instance.map_index,
+        )
+    except Exception as error:  # noqa: BLE001 - the supervisor may be gone, or be one of an older Airflow
+        logger.info("The state of the task cannot be found out: %s", type(error).__name__)
+        return False
+    return next(iter(states.get(task_instance.run_id, {}).values()), None) == "running"

@@ -150,6 +150,12 @@ def round_of(context: Mapping[str, Any]) -> str:
     return f"{started}/{int(getattr(ti, 'max_tries', 0) or 0)}"
 
 
+def is_last_try(context: Mapping[str, Any]) -> bool:
+    """Return whether Airflow tries the task no more if this try fails."""
+    ti = context["ti"]
+    return int(getattr(ti, "try_number", 0)) > int(getattr(ti, "max_tries", 0) or 0)
+
+
 def make_id(dag_id: str, run_id: str, task_id: str, map_index: int | None, inputs: Any, round_: str = "") -> str:
     """Return a transaction id that a person can recognise, and that no other task instance, round or input shares."""
     return f"{_prefix(dag_id, run_id, task_id, map_index)}{_hash([round_, inputs])}"

@@ -6,9 +6,11 @@ commit found under the task's own transaction id; a status or a log line never i
 
 from __future__ import annotations
 
+import sys
 import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from threading import Thread
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 from airflow.sdk import BaseOperator
@@ -19,11 +21,12 @@ from airflow_provider_index.arguments import (
     mapping,
     spark_conf,
 )
-from airflow_provider_index.compat import AirflowTaskTimeout
+from airflow_provider_index.compat import AirflowTaskTimeout, is_running
 from airflow_provider_index.connected import OnTable
 from airflow_provider_index.failures import read_error
 from airflow_provider_index.identity import (
     id_of_task,
+    is_last_try,
     prefix_of,
     prefix_of_task,
     recall,
@@ -44,10 +47,9 @@ from spark_apps.storage.errors import (
 from spark_apps.timeline.limits import SILENT_JOB_SECONDS
 
 if TYPE_CHECKING:
-    from airflow_provider_index.runners.base import Runner
+    from airflow_provider_index.runners.base import JobStatus, Runner
     from airflow_provider_index.submission import Submission
     from spark_apps.jobs.job import Job, Outcome
-    from spark_apps.jobs.job_folder import JobFolder
     from spark_apps.storage.store import Store
     from spark_apps.timeline.log import Timeline
     from spark_apps.timeline.model import Receipt
@@ -108,7 +110,8 @@ class SparkTableOperator(InTransaction, TableOperator):
 
     With ``deferrable``, the app runs detached, and the task leaves its slot until the app has ended: it defers to a
     trigger that watches the job's folder. If it does not defer, but the runner's apps run elsewhere, the task watches
-    the folder itself. Jobs of earlier tries are ended before a new job begins.
+    the folder itself. A living job of an earlier try of the same round with the same inputs is taken up; all others of
+    earlier tries are ended before a new one begins.
 
     :param spark_conn_id: a Spark connection; by default the one that the table's connection names.
     :param conf: Spark settings, which take precedence over those of the connection.
@@ -150,6 +153,11 @@ class SparkTableOperator(InTransaction, TableOperator):
         self._handle = ""
         self._txn_id: str | None = None
         self._killed = False
+        self._handed_over = False
+        self._left = False
+        self._deciding: Thread | None = None
+        self._retry_follows = False
+        self._task_instance: Any = None
 
     def check_arguments(self) -> None:
         super().check_arguments()
@@ -196,20 +204,15 @@ class SparkTableOperator(InTransaction, TableOperator):
         }
 
     def work(self, context: Mapping[str, Any]) -> Any:
-        from spark_apps.timeline.commit import REPLACED
-
+        self._task_instance, self._retry_follows = context["ti"], not is_last_try(context)
         if not self.commits():
-            self.end_earlier_jobs(context)
-            return self.conclude(None, self._run(context, None))
+            return self.conclude(None, self._outcome(context, None))
         self._txn_id = txn_id = transaction_id(context, self.inputs)
         done = self.already_done(txn_id)
         if done is not None:
             self.log.info("Transaction %s has committed already; nothing is written again.", txn_id)
             return done
-        self.end_earlier_jobs(context)
-        self._end_earlier_attempts(context, REPLACED)
-        self._check_windows(txn_id)
-        return self.conclude(txn_id, self._run(context, txn_id))
+        return self.conclude(txn_id, self._outcome(context, txn_id))
 
     def already_done(self, txn_id: str) -> Any:
         """Return what goes to XCom if earlier tries have committed everything, otherwise ``None``."""
@@ -272,14 +275,54 @@ class SparkTableOperator(InTransaction, TableOperator):
         return Warehouse(options=self.hook.storage_options).log_of(self.location()) is not None
 
     def on_kill(self) -> None:
-        """End the app with all its processes and abort its attempt, so that nothing of it can commit any more."""
+        """End the app with all its processes and abort its attempt, so that nothing of it can commit any more.
+
+        A detached job goes on where only the worker is asked to stop and Airflow will try the task again: the next try
+        takes it up.
+        """
         self._killed = True
+        if not self._handed_over or not self._retry_follows or isinstance(sys.exception(), AirflowTaskTimeout):
+            return self._end_job()
+        # Airflow is asked by a thread: this one may be in the middle of another question.
+        self._deciding = Thread(target=self._end_job_unless_worker_stops, name="on-kill", daemon=True)
+        self._deciding.start()
+
+    def _end_job_unless_worker_stops(self) -> None:
+        if is_running(self._task_instance):
+            self._left = True
+        else:
+            self._end_job()
+
+    def _end_job(self) -> None:
         if self._submission is not None:
             self.cancel_job(self._submission, "the task was killed")
-        if self._runner is not None and (self._submission is None or not self._submission.handle):
+        if self._runner is not None and not self._handed_over:
             self._runner.cancel(self._handle)
         if self._submission is None:
             self._abort_attempts("the task was killed")
+
+    def _was_killed(self) -> JobFailed:
+        """Return the error with which a task ends that was killed while it waited for a job."""
+        if self._deciding is not None:
+            self._deciding.join()
+        if self._left:
+            return JobFailed(
+                f"The worker was asked to stop. The job of {self.program} goes on: the next try takes it up."
+            )
+        return JobFailed(f"The task was killed while {self.program} ran; the app was ended.")
+
+    def _outcome(self, context: Mapping[str, Any], txn_id: str | None) -> Outcome | None:
+        """Return what the app answers: the living one of an earlier try, or one that is begun."""
+        living = self.end_earlier_jobs(context, but_living=self._intent(context, txn_id))
+        if living is not None:
+            self.log.info("Job %s of an earlier try is at work; this try takes it up.", living.job_id)
+            return self._wait_for(context, self._runner_of(living), living, txn_id)
+        if txn_id is not None:
+            from spark_apps.timeline.commit import REPLACED
+
+            self._end_earlier_attempts(context, REPLACED)
+            self._check_windows(txn_id)
+        return self._run(context, txn_id)
 
     def _run(self, context: Mapping[str, Any], txn_id: str | None) -> Outcome | None:
         from airflow_provider_index.runners.choosing import make_runner
@@ -299,7 +342,7 @@ class SparkTableOperator(InTransaction, TableOperator):
         finally:
             runner.close()
         if self._killed:
-            raise JobFailed(f"The task was killed while {self.program} ran; the app was ended.")
+            raise self._was_killed()
         if status.outcome is None:
             raise JobFailed(f"The app {self.program} gave no answer; {status.detail}.")
         return status.outcome
@@ -383,8 +426,6 @@ class SparkTableOperator(InTransaction, TableOperator):
         """Submit the job and defer; if the task does not defer, wait and return the answer."""
         from msgspec.structs import replace
 
-        from airflow_provider_index.submission import Submission
-        from airflow_provider_index.triggers.jobs import JobTrigger
         from spark_apps.jobs.job_folder import JobFolder, new_job_id
 
         store = self.jobs_store()
@@ -393,39 +434,51 @@ class SparkTableOperator(InTransaction, TableOperator):
                 f"The app has no folder to report to: the connection {self.table_conn_id!r} names no warehouse.",
                 hint="Give the connection a warehouse, or the task deferrable=False.",
             )
-        limit = self.execution_timeout
-        deadline = None if limit is None else time.time() + limit.total_seconds()
-        job_id = new_job_id(intent_of(context, job.txn_id), context["ti"].try_number)
-        submission = Submission(
-            job_id=job_id,
-            jobs_at=store.uri,
-            table_conn_id=self.table_conn_id,
-            spark_conn_id=self.spark_conn_id,
-            runner=self.runner,
-            deadline=deadline,
-            silent_seconds=self.silent_seconds,
-            tables=self.tables_of_jobs(),
-            start_seconds=runner.start_seconds,
-        )
+        job_id = new_job_id(self._intent(context, job.txn_id), context["ti"].try_number)
+        submission = replace(self._submission_in(store), job_id=job_id, start_seconds=runner.start_seconds)
         folder = JobFolder(store, job_id)
-        folder.renew_lease()
         # Before there is a job: a worker that is lost from now on leaves a trace for the next try.
+        folder.renew_lease()
         self._remember(context, submission)
-        job = replace(job, detached=True, job_id=job_id, jobs_at=store.uri, deadline=deadline)
+        job = replace(job, detached=True, job_id=job_id, jobs_at=store.uri, deadline=submission.deadline)
         try:
             handle = runner.submit(job)
         except BaseException:
             folder.cancel("it was not handed over")
             raise
-        submission = replace(submission, handle=handle)
+        return self._wait_for(context, runner, replace(submission, handle=handle), job.txn_id)
+
+    def _submission_in(self, store: Store) -> Submission:
+        """Return what all submissions of this task have in common whose folders are there."""
+        from airflow_provider_index.submission import Submission
+
+        limit = self.execution_timeout
+        return Submission(
+            job_id="",
+            jobs_at=store.uri,
+            table_conn_id=self.table_conn_id,
+            spark_conn_id=self.spark_conn_id,
+            runner=self.runner,
+            deadline=None if limit is None else time.time() + limit.total_seconds(),
+            silent_seconds=self.silent_seconds,
+            tables=self.tables_of_jobs(),
+        )
+
+    def _wait_for(
+        self, context: Mapping[str, Any], runner: Runner, submission: Submission, txn_id: str | None
+    ) -> Outcome | None:
+        """Defer until a job has ended; if the task does not defer, wait in the worker and return the answer."""
+        from airflow_provider_index.triggers.jobs import JobTrigger
+
         self._remember(context, submission)
+        self._handed_over = True
         if not self.deferrable:
-            return self._wait_in_worker(context, runner, submission, folder, job.txn_id)
-        self.log.info("Job %s is on its way; the task leaves its slot and waits in the triggerer.", job_id)
+            return self._wait_in_worker(context, runner, submission, txn_id)
+        self.log.info("Job %s is on its way; the task leaves its slot and waits in the triggerer.", submission.job_id)
         self.defer(
             trigger=JobTrigger(submission=submission.to_dict(), poll_interval=self.poll_interval or _POLL_SECONDS),
             method_name="execute_complete",
-            kwargs={"submission": submission.to_dict(), "txn_id": job.txn_id},
+            kwargs={"submission": submission.to_dict(), "txn_id": txn_id},
         )
         return None
 
@@ -476,6 +529,8 @@ class SparkTableOperator(InTransaction, TableOperator):
                 raise AirflowTaskTimeout(f"{self.program} has ended: execution_timeout is over.")
             return outcome
         if status == "done":
+            if self.landed(txn_id):  # an earlier try that lives still has read the answer
+                return None
             raise JobFailed(f"The app {self.program} has ended, and its answer is gone from {folder.store.uri}.")
         reason = {"timeout": "its time was over", "dead": "it gave no sign of life"}.get(status, "it cannot be watched")
         self.cancel_job(submission, reason)
@@ -496,13 +551,12 @@ class SparkTableOperator(InTransaction, TableOperator):
         context: Mapping[str, Any],
         runner: Runner,
         submission: Submission,
-        folder: JobFolder,
         txn_id: str | None,
     ) -> Outcome | None:
         from airflow_provider_index.submission import JobWatch
         from spark_apps.jobs.job_folder import list_jobs
 
-        watch = JobWatch(submission)
+        folder, watch = submission.folder(self.hook.storage_options), JobWatch(submission)
         while True:
             time.sleep(self.poll_interval or 1.0)
             try:
@@ -515,8 +569,9 @@ class SparkTableOperator(InTransaction, TableOperator):
                 self.log.info("progress: %s", line)
                 self.show_spark_ui(context, watch.ui)
             if self._killed:
-                raise JobFailed(f"The task was killed while {self.program} ran; the app was ended.")
-            if event is None and not runner.status(submission.handle).running and folder.outcome() is None:
+                raise self._was_killed()
+            gone = submission.handle and not runner.status(submission.handle).running
+            if event is None and gone and folder.outcome() is None:
                 event = "dead"
             if event is not None:
                 return self._end_of(submission, event, txn_id)
@@ -539,31 +594,54 @@ class SparkTableOperator(InTransaction, TableOperator):
         settings = read(lambda: self.hook.spark_settings(submission.spark_conn_id))
         cancel(submission, options, settings, self.log, reason)
 
-    def end_earlier_jobs(self, context: Mapping[str, Any]) -> None:
-        """End the jobs that earlier tries of this task left running, also of earlier rounds; remove old folders."""
+    def end_earlier_jobs(self, context: Mapping[str, Any], but_living: str | None = None) -> Submission | None:
+        """End the jobs that earlier tries of this task left running, of all its rounds; remove old folders.
+
+        :param but_living: an intent, so a round and its inputs; its job that is at work is left alone, and returned.
+        """
+        from airflow_provider_index.earlier_jobs import EarlierJobs
         from airflow_provider_index.submission import Submission
-        from spark_apps.jobs.job_folder import list_jobs, sweep, unfinished
+        from spark_apps.jobs.job_folder import sweep
         from spark_apps.timeline.commit import REPLACED
 
         kept = recall(context, _MEMORY)
-        ended = set()
-        if isinstance(kept, Mapping):
-            submission = Submission.from_dict(kept)
-            folder = submission.folder(self.hook.storage_options)
-            if submission.table_conn_id == self.table_conn_id and folder.leased_until() and folder.outcome() is None:
-                self.log.info("Ending job %s of an earlier try.", submission.job_id)
-                self.cancel_job(submission, REPLACED)
-                ended.add(submission.job_id)
+        remembered = Submission.from_dict(kept) if isinstance(kept, Mapping) else None
         store = self.jobs_store() if self.deferrable or self.has_log() else None
-        if store is None:
-            return
-        listed = list_jobs(store)
-        for job_id in unfinished(listed, prefix_of_task(context)):
-            if job_id not in ended and "cancelled.json" not in listed[job_id]:
-                self.log.info("Ending job %s of an earlier try.", job_id)
-                earlier = Submission(job_id, store.uri, self.table_conn_id, tables=self.tables_of_jobs())
-                self.cancel_job(earlier, REPLACED)
-        sweep(store, listed)
+        earlier = None if store is None else EarlierJobs.find(store, self._submission_in(store), remembered)
+        living, ending = None, []
+        if earlier is not None:
+            living = None if but_living is None else earlier.living(but_living, self._status_of)
+            ending = [one for one in earlier.of_task(prefix_of_task(context)) if one != living]
+        elsewhere = remembered is not None and (earlier is None or remembered.job_id not in earlier.listed)
+        if remembered is not None and elsewhere and self._is_at_work(remembered):
+            ending.append(remembered)
+        for submission in ending:
+            self.log.info("Ending job %s of an earlier try.", submission.job_id)
+            self.cancel_job(submission, REPLACED)
+        if earlier is not None:
+            sweep(earlier.store, earlier.listed)
+        return living
+
+    def _is_at_work(self, submission: Submission) -> bool:
+        """Test whether a job in another folder than this task's own has not ended, as far as this task may look."""
+        folder = submission.folder(self.hook.storage_options)
+        return submission.table_conn_id == self.table_conn_id and bool(folder.leased_until()) and not folder.outcome()
+
+    def _runner_of(self, submission: Submission) -> Runner:
+        from airflow_provider_index.runners.choosing import make_runner
+
+        settings = self.hook.spark_settings(submission.spark_conn_id)
+        return make_runner(settings, self.log, detached=True, runner=submission.runner)
+
+    def _status_of(self, submission: Submission) -> JobStatus:
+        return self._runner_of(submission).status(submission.handle)
+
+    def _intent(self, context: Mapping[str, Any], txn_id: str | None) -> str:
+        """Return what the jobs of one piece of work have in common in their names.
+
+        That is the transaction, or of work that commits nothing, what its id would be.
+        """
+        return id_of_task(context, ["no commit", self.inputs()]) if txn_id is None else txn_id
 
     def _remember(self, context: Mapping[str, Any], submission: Submission) -> None:
         self._submission = submission
@@ -601,14 +679,6 @@ def outcome_of(outcome: Outcome | None) -> Outcome:
     if outcome.error is not None:
         raise rebuild_error(outcome.error)
     return outcome
-
-
-def intent_of(context: Mapping[str, Any], txn_id: str | None) -> str:
-    """Return what the jobs of one piece of work have in common in their names.
-
-    That is the transaction, or of work that commits nothing, the task.
-    """
-    return id_of_task(context, "no commit") if txn_id is None else txn_id
 
 
 def end_attempts(timeline: Timeline, prefix: str, reason: str, log: Any, *, but: str = "") -> None:

@@ -219,8 +219,12 @@ def list_jobs(store: ObjectStore) -> dict[str, dict[str, ObjectInfo]]:
 
 
 def unfinished(listed: dict[str, dict[str, ObjectInfo]], prefix: str) -> list[str]:
-    """Return the jobs that have not reported their end, of all intents that begin with a prefix."""
-    return [job_id for job_id, objects in listed.items() if job_id.startswith(prefix) and "outcome.json" not in objects]
+    """Return the jobs whose intents begin with a prefix, which have not reported their end and were not cancelled."""
+    return [
+        job_id
+        for job_id, objects in listed.items()
+        if job_id.startswith(prefix) and "outcome.json" not in objects and "cancelled.json" not in objects
+    ]
 
 
 def sweep(

@@ -45,12 +45,13 @@ class StagedChanges:
 class Event:
     """One thing that may happen.
 
-    :param mode: whether the task holds its worker meanwhile, or is ``deferred``.
+    :param mode: whether the task holds its worker meanwhile, is ``deferred``, or holds it for a ``detached`` app.
     :param strike: lets it happen. Given the cell while its driver stands still.
     :param limit: the DAG's limit of time that the event is about.
     :param by_hand: whether a person clears the run afterwards, since Airflow takes it for ended.
     :param holds: what stands still meanwhile: the ``driver``, or its ``jvm``, while the driver goes on to give signs of
         life: slow, not dead.
+    :param goes_on: whether the app outlives the event, and its first attempt is the one that commits.
     """
 
     name: str
@@ -59,6 +60,7 @@ class Event:
     limit: str = ""
     by_hand: bool = False
     holds: str = "driver"
+    goes_on: bool = False
 
 
 WORKS = {
@@ -149,6 +151,19 @@ class Cell:
             raise NotSo("the driver has no spark-submit above it")
         return above[0]
 
+    def supervisor(self) -> psutil.Process:
+        """The process that watches over the task's own."""
+        supervisor = psutil.Process(self.submit().ppid()).parent()
+        if supervisor is None or supervisor.pid == self.ground.airflow.pid:
+            raise NotSo("no supervisor was found")
+        return supervisor
+
+    def is_taken_up(self) -> bool:
+        """Test whether a second try waits for the app of the first."""
+        tries = {row["task_id"]: row["try_number"] for row in self.client.task_instances(self.dag_id, self.run_id)}
+        second = tries[self.work.task] == 2 and self.task_state() == "running"
+        return second and "takes it up" in self.client.log(self.dag_id, self.run_id, self.work.task, 2)
+
     def story(self) -> str:
         """What Airflow tells of the run: every try of every task, with the end of its log."""
         lines = [self.dag_id]
@@ -201,6 +216,8 @@ class Cell:
         mine = [commit for commit in commits if commit.operation == self.work.operation]
         if len(mine) != 1:
             raise NotSo(f"{len(mine)} commits of {self.work.operation}: {[one.operation for one in commits]}")
+        if self.event.goes_on and mine[0].attempt != 1:
+            raise NotSo(f"the commit is of attempt {mine[0].attempt}, and the first one's job lived")
         rows = table.read().count()
         if rows != (AFTER if self.work.writes else BEFORE):
             raise NotSo(f"{rows} rows")
@@ -237,11 +254,17 @@ class Cell:
 
 
 def worker_killed(cell: Cell) -> None:
-    task = psutil.Process(cell.submit().ppid())
-    supervisor = task.parent()
-    if supervisor is None or supervisor.pid == cell.ground.airflow.pid:
-        raise NotSo("no supervisor was found")
-    supervisor.send_signal(signal.SIGKILL)
+    cell.supervisor().send_signal(signal.SIGKILL)
+
+
+def worker_lost(cell: Cell) -> None:
+    cell.supervisor().send_signal(signal.SIGKILL)
+    wait_for("a try that takes the job up", cell.is_taken_up, 120)
+
+
+def worker_stopped(cell: Cell) -> None:
+    cell.supervisor().send_signal(signal.SIGTERM)
+    wait_for("a try that takes the job up", cell.is_taken_up, 120)
 
 
 def task_marked_failed(cell: Cell) -> None:
@@ -304,6 +327,8 @@ EVENTS = {
     event.name: event
     for event in (
         Event("worker_killed", "held", worker_killed),
+        Event("worker_lost", "detached", worker_lost, holds="jvm", goes_on=True),
+        Event("worker_stopped", "detached", worker_stopped, holds="jvm", goes_on=True),
         Event("marked_failed", "held", task_marked_failed, by_hand=True),
         Event("marked_failed_deferred", "deferred", task_marked_failed, by_hand=True),
         Event("cleared_running", "held", task_cleared),

@@ -1,4 +1,4 @@
-"""Six cells of the matrix, one of each kind of end; ``make kills`` runs all."""
+"""Seven cells of the matrix, one of each kind of end; ``make kills`` runs all."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
 TELLING = (
     ("worker_killed", "transaction"),
+    ("worker_lost", "write"),
     ("run_marked_failed", "rescale"),
     ("cleared_deferred", "compact"),
     ("driver_killed", "build"),

@@ -1,4 +1,5 @@
-"""The five kinds of work that are interrupted, each held by its task or deferred, with and without limits of time."""
+"""The five kinds of work that are interrupted, each held by its task, deferred or detached, with and without limits of
+time."""
 
 from __future__ import annotations
 
@@ -51,7 +52,7 @@ def transaction(table: str, table_conn_id: str, **shared: Any) -> None:
 
 
 for make in (write, build, compact, rescale, transaction):
-    for mode in ("held", "deferred"):
+    for mode in ("held", "deferred", "detached"):
         for limit in ("", "task_limit", "run_limit"):
             with DAG(
                 "_".join(filter(None, [make.__name__, mode, limit])),
@@ -62,6 +63,7 @@ for make in (write, build, compact, rescale, transaction):
                     table="{{ params.table }}",
                     table_conn_id="lake",
                     deferrable=mode == "deferred",
+                    runner="left_behind.LeftBehindRunner" if mode == "detached" else None,
                     silent_seconds=SILENT_SECONDS,
                     execution_timeout=TASK_LIMIT if limit == "task_limit" else None,
                     retries=2,

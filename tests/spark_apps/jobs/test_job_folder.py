@@ -89,14 +89,17 @@ def test_given_a_job_that_committed_when_ended_then_its_commit_stands(timeline: 
 
 def test_jobs_are_found_by_what_their_intents_begin_with_and_swept_once_nothing_happens_in_them(tmp_path: Path) -> None:
     store = Store(tmp_path)
-    at_work, ended, another = (JobFolder(store, new_job_id(intent, 1)) for intent in ("a.b", "a.c", "ab.c"))
+    at_work, ended, cancelled, another = (
+        JobFolder(store, new_job_id(intent, 1)) for intent in ("a.b", "a.c", "a.d", "ab.c")
+    )
     at_work.renew_lease()
-    ended.finish(Outcome("error", error=ErrorDocument("JobFailed", "x")))
     another.renew_lease()
+    ended.finish(Outcome("error", error=ErrorDocument("JobFailed", "x")))
+    cancelled.cancel("killed")
 
     assert unfinished(list_jobs(store), "a.") == [at_work.job_id]
     assert sweep(store, list_jobs(store)) == 0
-    assert sweep(store, list_jobs(store), seconds=-5) == 3
+    assert sweep(store, list_jobs(store), seconds=-5) == 4
     assert list_jobs(store) == {}
 
 
