@@ -158,7 +158,7 @@ def unknown_commands(text: str) -> list[str]:
             path = ROOT / words[2].replace(".", "/")
             if not path.with_suffix(".py").exists() and not (path / "__main__.py").exists() and words[2] != "venv":
                 unknown.append(f"there is no module {words[2]} to run")
-        elif words[:2] == ["pip", "install"]:
+        elif words[:2] in (["pip", "install"], ["pip", "uninstall"]):
             some = re.findall(r"\b(airflow-provider-index|lakeindex)\[([\w,]+)\]", command)
             asked = {f"{package}[{one}]" for package, names in some for one in names.split(",")}
             unknown += [f"there is no extra {one}" for one in sorted(asked - extras())]
