@@ -307,7 +307,9 @@ class SparkTableOperator(InTransaction, TableOperator):
             self._deciding.join()
         if self._left:
             return JobFailed(
-                f"The worker was asked to stop. The job of {self.program} goes on: the next try takes it up."
+                f"The worker was asked to stop while {self.program} ran.",
+                outcome="The app goes on, and may commit.",
+                hint="The next try of the task takes it up.",
             )
         return JobFailed(f"The task was killed while {self.program} ran; the app was ended.")
 
