@@ -110,7 +110,7 @@ class InTransaction:
 
         It counts as staged if it was made of these inputs and of the stages as they are now.
 
-        :raises TransactionEnded: if the transaction was rolled back.
+        :raises TransactionEnded: if the transaction was rolled back, or has committed.
         """
         self.check_may_be_stage()
         timeline = self._timeline()
@@ -123,7 +123,11 @@ class InTransaction:
             if manifest.inputs != key or not self._is_current(transaction, manifest):
                 return None
         except AlreadyCommitted as error:
-            return error.receipt.to_dict()
+            # The commit comes after all stages, so this task was cleared, and the transaction was not begun anew.
+            raise TransactionEnded(
+                f"Transaction {txn_id} has committed, as version {error.receipt.version}: no stage can be added to it.",
+                hint=BEGIN_AGAIN,
+            ) from error
         except StageMismatch:
             return None
         self.log.info("Stage %r of transaction %s is staged: %s", self.stage_name, txn_id, manifest.metrics)

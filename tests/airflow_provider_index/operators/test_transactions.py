@@ -69,6 +69,9 @@ def test_given_two_stages_when_committed_then_one_version_has_both_and_a_retry_f
     assert commit(table, txn) == receipt
     roll_back(table, txn)
     assert partitions(table) == {"p=a", "p=b"}
+    alone = WriteTableOperator(task_id="one", table=table.store.uri, sql="SELECT 1", transaction=txn)
+    with pytest.raises(AirflowFailException, match=r"TransactionEnded.*has committed, as version.*begins anew"):
+        alone.execute(context("one", tries=1))
 
 
 def test_given_a_missing_stage_when_committed_then_nothing_is_published_and_it_is_named(table: Timeline) -> None:
