@@ -283,7 +283,11 @@ class _Kept:
 
 
 class _Memory:
-    """Store of a trigger's mark, which is kept with the asset that it watches."""
+    """Store of a trigger's mark, which is kept with every asset that it watches.
+
+    Of several assets with one and the same watcher any may go, and take with it what is kept with it; one that comes
+    back holds an old mark. So each mark has its time, and the newest counts.
+    """
 
     def __init__(self, trigger: TableEventTrigger) -> None:
         self._log = trigger.log
@@ -295,33 +299,43 @@ class _Memory:
 
     async def load(self) -> _Kept | None:
         """Return the mark, or ``None`` if Airflow cannot say now."""
-        accessor = self._accessor()
-        if accessor is None:
-            return _Kept(None)
+        marks = []
         try:
-            kept = await accessor.aget(self._key)
-            return _Kept(await accessor.aget(self._old_key) if kept is None else kept)
+            for store in self._stores():
+                kept = await store.aget(self._key)  # None of an asset that is gone, too
+                kept = await store.aget(self._old_key) if kept is None else kept
+                if kept is not None:
+                    marks.append(_mark_of(kept))
         except AirflowRuntimeError as error:
             self._log.warning("Where this watcher had got to cannot be read, and is asked for again: %s", error)
             return None
+        # Of equal times the first by name: earlier versions of this package kept it there, without a time.
+        return _Kept(max(marks, key=lambda one: one[0])[1] if marks else None)
 
     async def save(self, mark: Any) -> bool:
         """Note a mark; whether it did. One that is not noted is tried again, and at worst events come twice."""
-        accessor = self._accessor()
-        if accessor is None or mark is None:
+        stores = self._stores()
+        if not stores or mark is None:
             return True
-        try:
-            await accessor.aset(self._key, mark)
-        except AirflowRuntimeError as error:
-            self._log.warning("Where this watcher has got to could not be kept: %s", error)
-            return False
-        return True
+        saved, failure = 0, None
+        for store in stores:
+            try:
+                await store.aset(self._key, {"mark": mark, "at": time.time()})
+                saved += 1
+            except AirflowRuntimeError as error:
+                failure = error
+        if not saved:
+            self._log.warning("Where this watcher has got to could not be kept: %s", failure)
+        return saved > 0
 
-    def _accessor(self) -> Any:
-        """Of several assets with one and the same watcher, which share this trigger, the first by name keeps it."""
-        if self._store is None:
-            return None
-        names = sorted(getattr(self._store, "_by_name", None) or ())
-        if not names:
-            return None
-        return self._store._by_name[names[0]]
+    def _stores(self) -> list[Any]:
+        """Return the stores of the assets that this trigger is watched by, in the order of their names."""
+        by_name = {} if self._store is None else getattr(self._store, "_by_name", None) or {}
+        return [by_name[name] for name in sorted(by_name)]
+
+
+def _mark_of(kept: Any) -> tuple[float, Any]:
+    """Return when a mark was noted, and the mark; earlier versions of this package kept the mark alone."""
+    if isinstance(kept, dict) and kept.keys() == {"mark", "at"}:
+        return float(kept["at"]), kept["mark"]
+    return 0.0, kept

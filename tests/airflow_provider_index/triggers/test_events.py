@@ -199,6 +199,30 @@ def test_a_mark_that_an_earlier_version_kept_is_gone_on_from(tmp_path: Path) -> 
     assert asyncio.run(restarted(trigger)) == ["3:c"]
 
 
+def test_given_assets_with_one_watcher_when_one_goes_comes_back_or_is_new_then_no_event_is_lost_or_repeated(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    timeline, _ = create_table(Store(tmp_path / "t"), DEFINITION)
+    monkeypatch.setattr(events, "_SETTLED_SECONDS", 0.05)
+    all_assets = {name: AssetStore() for name in "abc"}
+
+    def watched_by(names: str) -> list[str]:
+        trigger = watcher(CommitEventTrigger, None, table=str(tmp_path / "t"))
+        trigger.asset_state_store = SimpleNamespace(_by_name={name: all_assets[name] for name in names})
+        return asyncio.run(restarted(trigger))
+
+    assert watched_by("ab") == []
+    commit(timeline, "one")
+    assert watched_by("ab") == ["1:one"]
+    commit(timeline, "two")
+    assert watched_by("b") == ["2:two"]  # "a" is gone
+    commit(timeline, "three")
+    assert watched_by("bc") == ["3:three"]  # "c" is new
+    commit(timeline, "four")
+    assert watched_by("abc") == ["4:four"]  # "a" is back
+    assert watched_by("ac") == []
+
+
 def test_a_connection_that_cannot_be_read_for_a_while_does_not_end_a_watcher(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
