@@ -28,8 +28,8 @@ def markdown(table: str, advice: Mapping[str, Any], waiting: Sequence[str] = (),
     """
     now, then = advice["read_a_day_now"], advice["read_a_day_then"]
     lines = [
-        f"{code(table)}: {round(advice['queries']):,} queries in {advice['days']:.3g} days read {_bytes(now)} a day, "
-        f"and about {_bytes(then)} when the advice is followed.",
+        f"{code(table)}: {round(advice['queries']):,} queries in {round(advice['days'], 1):g} days read "
+        f"{_bytes(now)} a day, and about {_bytes(then)} when the advice is followed.",
         "",
     ]
     drawn = _drawn(advice)

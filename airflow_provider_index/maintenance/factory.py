@@ -151,10 +151,11 @@ def _folder_of_caller() -> Path:
 
 
 def _params() -> dict[str, Param]:
-    patterns = {"type": "array", "items": {"type": "string"}}
+    # A form of Airflow's has to be filled in wherever the type does not admit null.
+    patterns = {"type": ["null", "array"], "items": {"type": "string"}}
     return {
-        "tables": Param([], title="Only these tables", description="Names or patterns; all if empty.", **patterns),
-        "skip": Param([], title="Not these tables", description="Names or patterns.", **patterns),
+        "tables": Param(None, title="Only these tables", description="Names or patterns; all if empty.", **patterns),
+        "skip": Param(None, title="Not these tables", description="Names or patterns.", **patterns),
         "budget_minutes": Param(
             None, type=["null", "number"], minimum=0, title="Minutes", description="In place of the described budget."
         ),

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from html import escape
 from typing import Any
 
-from spark_apps.storage.printing import code, fence, markdown_text, plain
+from spark_apps.storage.printing import code, counted, fence, markdown_text, plain
 from spark_apps.storage.units import format_bytes, format_seconds
 from spark_apps.timeline.statistics import PartitionStatistics
 
@@ -18,8 +18,9 @@ SHOWN = 30
 """How many partitions are drawn, those with most bytes."""
 
 _BAR = 30
-_LEVELS = "▁▂▃▄▅▆▇█"
-_SPARKS = 48
+_INDENT = 41
+_DETAILED, _BUCKETS = 10, 8
+"""Of how many partitions, those with most bytes, the buckets are drawn, and in how many lines at most."""
 _COLUMNS = 96
 _WIDTH, _LEFT_MARGIN, _ROW = 760, 210, 54
 
@@ -42,16 +43,16 @@ def markdown(table: str, plan: dict[str, Any], partitions: Sequence[RescaledPart
     lines = [f"{code(table)}: {_sentence(plan)}", ""]
     drawn = sorted(partitions, key=lambda one: -one.partition.bytes)[:SHOWN]
     if drawn:
-        lines += [*fence(_bars(drawn)), ""]
+        lines += ["Sizes of buckets, all on one scale:", "", *fence(_bars(drawn)), ""]
     if len(partitions) > len(drawn):
         lines += [f"… and {len(partitions) - len(drawn)} smaller partitions.", ""]
     rules = code(plan["expressions"]) if plan.get("expressions") else "none"
     lines.append(
         f"Rules of the newest config then: {rules} ({markdown_text(plan['rule'])}), else {plan['default']} buckets; "
-        f"{plan['unchanged']} partitions keep their count."
+        f"{counted(plan['unchanged'], 'partition keeps its', 'partitions keep their')} count."
     )
     if plan["partitions"]:
-        lines.append("While it runs nobody else writes to these partitions. Rejecting leaves everything as it is.")
+        lines += ["", "While it runs nobody else writes to these partitions. Rejecting leaves everything as it is."]
     return "\n".join([*lines, *link_to_page(link)])
 
 
@@ -87,26 +88,30 @@ def _columns(y: int, sizes: Sequence[int], top: int, colour: str) -> list[str]:
 def _sentence(plan: dict[str, Any]) -> str:
     if not plan["partitions"]:
         return "no partition is written anew; only the rules for new ones change."
-    count, size = len(plan["partitions"]), format_bytes(plan["bytes"])
+    count, size = counted(len(plan["partitions"]), "partition is", "partitions are"), format_bytes(plan["bytes"])
     seconds = format_seconds(plan["estimated_seconds"])
     return (
-        f"{count} partitions are written anew, {plan['files']} files of {size}, in about {seconds} "
+        f"{count} written anew, {counted(plan['files'], 'file')} of {size}, in about {seconds} "
         f"(from {markdown_text(plan['estimated_from'])})."
     )
 
 
 def _bars(drawn: Sequence[RescaledPartition]) -> list[str]:
     top = max(_largest(one) for one in drawn) or 1
-    lines = []
-    for one in drawn:
+    half, whole = _BAR // 2, format_bytes(top)
+    lines = [
+        f"{'':<{_INDENT}}{'0':<{half}}{format_bytes(top / 2):<{_BAR - half}}{whole}",
+        f"{'':<{_INDENT}}├{'─' * (half - 1)}┼{'─' * (_BAR - half - 2)}┤",
+    ]
+    for number, one in enumerate(drawn):
         sizes, then = one.partition.bucket_bytes, one.after_bytes
         largest = max(sizes, default=0)
         lines += [
             f"{one.partition.path or '(one partition)'}   {format_bytes(one.partition.bytes)}",
             f"  before {len(sizes):>5} buckets, up to {format_bytes(largest):>9}  {bar(largest, top)}",
             f"  after  {one.to_buckets:>5} buckets, about {format_bytes(then):>9}  {bar(then, top)}",
-            f"  now    {_sparks(sizes)}",
         ]
+        lines += _buckets(sizes, top) if number < _DETAILED else []
     return lines
 
 
@@ -115,10 +120,15 @@ def bar(size: float, top: float) -> str:
     return "█" * max(round(_BAR * size / top), 1 if size else 0) or "·"
 
 
-def _sparks(sizes: Sequence[int]) -> str:
-    shown = _thinned(sizes, _SPARKS)
-    top = max(shown, default=0) or 1
-    return "".join("·" if not size else _LEVELS[min(int(8 * size / top), 7)] for size in shown) or "·"
+def _buckets(sizes: Sequence[int], top: int) -> list[str]:
+    """Return a bar a bucket as it is now; of many buckets one for each few, as long as their fullest."""
+    count = min(len(sizes), _BUCKETS)
+    lines = []
+    for at, size in enumerate(_thinned(sizes, _BUCKETS)):
+        first, last = at * len(sizes) // count, (at + 1) * len(sizes) // count - 1
+        name = f"bucket {first}" if first == last else f"fullest of {first} to {last}"
+        lines.append(f"    {name:<25} {format_bytes(size):>9}  {bar(size, top)}")
+    return lines
 
 
 def _thinned(sizes: Sequence[int], most: int) -> list[int]:

@@ -31,8 +31,12 @@ TABLE: dict[str, Any] = {"table": "{{ params.table }}", "table_conn_id": "index_
 with DAG(
     "erase_person",
     params={
-        "table": Param("lake.trips", type="string", title="Table", description="A name below the warehouse."),
-        "where": Param("rider = 'r-17'", type="string", title="Rows", description="A SQL predicate on the table."),
+        "table": Param(
+            "lake.trips", type="string", minLength=1, title="Table", description="A name below the warehouse."
+        ),
+        "where": Param(
+            "rider = 'r-17'", type="string", minLength=1, title="Rows", description="A SQL predicate on the table."
+        ),
         "tombstones": Param(
             True,
             type="boolean",

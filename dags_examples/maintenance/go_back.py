@@ -15,9 +15,13 @@ TABLE = {"table": "{{ params.table }}", "table_conn_id": "index_table_store_defa
 with DAG(
     "go_back",
     params={
-        "table": Param("shop.orders", type="string", title="Table", description="A name below the warehouse."),
+        "table": Param(
+            "shop.orders", type="string", minLength=1, title="Table", description="A name below the warehouse."
+        ),
         "version": Param(1, type="integer", minimum=1, title="Version", description="As the page of the table shows."),
-        "drop": Param("", type="string", title="Index to drop", description="One that was made since, if any."),
+        "drop": Param(
+            None, type=["null", "string"], title="Index to drop", description="One that was made since, if any."
+        ),
     },
     max_active_runs=1,
     tags=["maintenance"],

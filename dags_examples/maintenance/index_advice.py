@@ -26,16 +26,20 @@ with DAG(
     doc_md=__doc__,
     params={
         "table": Param("sales.trips", type="string", minLength=1, title="Table", description="Name, URI or path."),
-        "budget_bytes": Param("5GB", type="string", title="All indexes may hold"),
-        "budget_minutes": Param(20, type="number", minimum=0, title="Minutes of upkeep a day"),
+        "budget_bytes": Param(
+            "5GB", type=["null", "string"], title="All indexes may hold", description="Whatever they need if empty."
+        ),
+        "budget_minutes": Param(
+            20, type=["null", "number"], minimum=0, title="Minutes of upkeep a day", description="Any if empty."
+        ),
         "measure_after_days": Param(14, type="number", minimum=0, title="Days until it is measured"),
         "table_conn_id": Param("index_table_store_default", type="string", title="Table connection"),
     },
 ):
     advise = AdviseIndexesOperator(
         task_id="advise",
-        budget_bytes="{{ params.budget_bytes }}",
-        budget_minutes="{{ params.budget_minutes }}",
+        budget_bytes="{{ params.budget_bytes or '' }}",
+        budget_minutes="{{ '' if params.budget_minutes is none else params.budget_minutes }}",
         judge_after_days="{{ params.measure_after_days }}",
         **WHERE,
     )

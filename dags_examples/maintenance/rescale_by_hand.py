@@ -40,10 +40,16 @@ with DAG(
         "buckets": Param(
             None, type=["null", "integer"], minimum=1, maximum=100_000, title="Buckets where no rule matches"
         ),
-        "rule": Param("regex", type="string", title="How rules are read", examples=["regex", "range"]),
+        "rule": Param(
+            "regex",
+            type=["null", "string"],
+            title="How rules are read",
+            description="regex if empty.",
+            examples=["regex", "range"],
+        ),
         "partitions": Param(
-            [],
-            type="array",
+            None,
+            type=["null", "array"],
             items={"type": "string"},
             title="Only these partitions",
             description="Paths such as dt=2026-11-11, one a line; all if empty.",
@@ -52,7 +58,7 @@ with DAG(
     },
 ):
     plan = BucketRescaleOperator(
-        task_id="plan", plan_only=True, partitions="{{ params.partitions | join('\n') }}", **RULES, **WHERE
+        task_id="plan", plan_only=True, partitions="{{ (params.partitions or []) | join('\n') }}", **RULES, **WHERE
     )
     preview = PreviewRescaleOperator(task_id="preview", plan=plan.output, **WHERE)
     approve = ApprovalOperator(

@@ -20,7 +20,11 @@ with DAG(
     doc_md=__doc__,
     params={
         "tables": Param(
-            ["*"], type="array", items={"type": "string"}, title="Tables", description="Names or patterns."
+            None,
+            type=["null", "array"],
+            items={"type": "string"},
+            title="Tables",
+            description="Names or patterns; all if empty.",
         ),
         "to": Param("lake@example.org", type="string", title="Send to"),
         "table_conn_id": Param("index_table_store_default", type="string", title="Table connection"),
@@ -28,7 +32,7 @@ with DAG(
 ):
     ReportTablesOperator(
         task_id="report",
-        tables="{{ params.tables | tojson }}",
+        tables="{{ (params.tables or ['*']) | tojson }}",
         table_conn_id="{{ params.table_conn_id }}",
         on_success_callback=SmtpNotifier(
             from_email="airflow@example.org",

@@ -185,7 +185,7 @@ class Rescale(Action):
                 seconds = metrics.get("seconds", 0.0) * size / metrics["bytes_before"]
                 return round(max(seconds, 0.1), 1), f"the rescale in version {commit.version}"
         rate = BYTES_PER_SECOND * cores(snapshot.spark)
-        return round(_START_SECONDS + size / rate, 1), f"{BYTES_PER_SECOND:g} bytes/s on a core"
+        return round(_START_SECONDS + size / rate, 1), f"{BYTES_PER_SECOND / 1e6:.0f} MB/s on a core"
 
     def _recent_commits(self) -> Iterator[Any]:
         if self.timeline is not None:
