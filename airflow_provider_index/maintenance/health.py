@@ -61,6 +61,11 @@ def health_of(
         uncovered = f"{counted(lag.groups, 'file group')}, {format_bytes(lag.bytes, short=True)}{span}"
         return Health("behind", "warn", f"The index {name}{others} does not cover {uncovered}.")
     data = statistics.data
+    if not data.files:
+        why = "the load that created it may have failed, or all were deleted."
+        return Health(
+            "empty", "warn", f"It has no rows: {why if statistics.source is None else 'its source has no files.'}"
+        )
     if data.small_files > _MANY_SMALL and data.small_share > _SMALL_SHARE:
         small = f"{data.small_files:,} of {data.files:,} files are small: a compaction folds them together."
         return Health("scattered", "warn", small)

@@ -52,9 +52,11 @@ class TableSummary:
 
     @property
     def concerns(self) -> bool:
-        """True if a person should look: it cannot be read, an index lags or is off, or a window is overdue."""
+        """True if a person should look: it cannot be read or is empty, an index lags or is off, a window is overdue."""
         if self.statistics is None:
             return bool(self.trouble)
+        if not self.statistics.data.files:
+            return True
         indexes = self.statistics.indexes.values()
         lags = any(index.lag.groups or index.state != "active" for index in indexes)
         return lags or any(window.deadline < time.time() for window in self.windows)

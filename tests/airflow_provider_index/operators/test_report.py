@@ -55,16 +55,19 @@ def test_given_tables_then_those_to_look_at_come_first_each_with_what_its_indexe
     lakes.asked(asked, time.time(), weight=12.0, unused=(("by_city", "secondary", "<i>no_gain</i>"),))
     open_window(lakes.make(lake / "sales" / "quiet", clock=clock), "<b>ann's</b> {{ 6 * 7 }}", seconds=60)
     lakes.make(lake / "other" / "left")
+    lakes.make(lake / "sales" / "new", clock=clock)
 
     rows, pushed = report("sales.*", "other.gone")
 
     assert [(row["name"], row["health"]["word"]) for row in rows] == [
         ("sales.quiet", "stopped"),
+        ("sales.new", "empty"),
         ("sales.asked", "healthy"),
     ]
-    [by_city, by_key] = rows[1]["indexes"]
+    assert rows[1]["health"]["reason"].startswith("It has no rows: the load that created it may have failed")
+    [by_city, by_key] = rows[2]["indexes"]
     assert (by_city["name"], by_city["asked"], by_city["used"], by_city["spared"]) == ("by_city", 42, 30, 30e9)
-    assert (by_key["name"], by_key["asked"]) == ("by_key", 0) and rows[1]["queries"] == 42
+    assert (by_key["name"], by_key["asked"]) == ("by_key", 0) and rows[2]["queries"] == 42
     html = pushed["html"]
     assert (
         "<td>&lt;i&gt;no_gain&lt;/i&gt;</td>" in html
@@ -74,7 +77,7 @@ def test_given_tables_then_those_to_look_at_come_first_each_with_what_its_indexe
     assert re.search(r'<td align="right">42</td><td align="right">30</td><td align="right">30.0 GB</td>', html)
     text = pushed["text"]
     assert text.startswith(
-        "*2 tables: 1 needs a look, 1 could not be looked at.* Their indexes saved queries 30.0 GB.\n"
+        "*3 tables: 2 need a look, 1 could not be looked at.* Their indexes saved queries 30.0 GB.\n"
     )
     assert "window of &lt;b&gt;ann's&lt;/b&gt; {{ 6 * 7 }} is " in text
     assert (

@@ -75,6 +75,7 @@ def test_given_a_log_larger_than_is_read_then_it_says_so_and_judges_no_index(
     lake: Pages, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     timeline = lakes.make(tmp_path / "t", indexes=(lakes.BY_CITY,), properties=LOGGED)
+    lakes.write(timeline, "dt=1", [lakes.MB], maintained=(lakes.BY_CITY,))
     for hours in range(3):
         lakes.asked(timeline, time.time() - 3600 * hours, weight=30.0)
     assert "None of 90 queries in 30 days used by_city." in words(detail(lake))
@@ -101,6 +102,8 @@ def test_a_table_s_health_is_the_worst_that_is_known_of_it(lake: Pages, tmp_path
             ]
         )
 
+    assert "▲ empty" in look() and "It has no rows: the load that created it may have failed" in seen[-1]
+    lakes.write(timeline, "dt=1", [lakes.MB], maintained=(lakes.BY_CITY,))
     assert "● healthy" in look() and "Its indexes cover all of it" in seen[-1]
     lakes.write(timeline, "dt=1", [lakes.MB])
     assert "▲ behind" in look()
