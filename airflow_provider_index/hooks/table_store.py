@@ -7,6 +7,7 @@ Spark for it.
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import BaseHook
@@ -15,7 +16,7 @@ from airflow_provider_index.arguments import json_object, text_list
 from airflow_provider_index.compat import connection_missing
 from airflow_provider_index.hooks.connection_forms import with_form
 from airflow_provider_index.masking import SECRET, mask_all
-from spark_apps.storage.errors import InvalidInput, LakeIndexError
+from spark_apps.storage.errors import InvalidInput, LakeIndexError, TableNotFound
 
 if TYPE_CHECKING:
     from airflow_provider_index.runners.settings import SparkSettings
@@ -186,7 +187,11 @@ class TableStoreHook(BaseHook):
         """
         from spark_apps.timeline.log import Timeline
 
-        return Timeline.load(self.log_store(table))
+        store = self.log_store(table)
+        if "://" not in store.uri and not Path(store.uri).is_dir():
+            # A folder that is not there is not made by looking into it.
+            raise TableNotFound(f"There is no table at {store.uri}.", hint="Check the location, or create the table.")
+        return Timeline.load(store)
 
     def open(
         self, table: str, version: int | None = None, as_of: str | None = None, time_zone: str | None = None

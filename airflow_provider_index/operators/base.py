@@ -214,6 +214,17 @@ class SparkTableOperator(InTransaction, TableOperator):
             return done
         return self.conclude(txn_id, self._outcome(context, txn_id))
 
+    def check_before_spark(self) -> None:
+        """Find out by the table's log what the app would find out after Spark has started.
+
+        :raises LakeIndexError: what the app would raise.
+        """
+        from spark_apps.jobs.checks import check_job
+
+        # What a stage names may come from another stage.
+        if self.transaction is None:
+            check_job(self.program, self.arguments(), self.hook.timeline(self.table).head)
+
     def already_done(self, txn_id: str) -> Any:
         """Return what goes to XCom if earlier tries have committed everything, otherwise ``None``."""
         if self.transaction is not None:
@@ -324,6 +335,7 @@ class SparkTableOperator(InTransaction, TableOperator):
 
             self._end_earlier_attempts(context, REPLACED)
             self._check_windows(txn_id)
+        self.check_before_spark()
         return self._run(context, txn_id)
 
     def _run(self, context: Mapping[str, Any], txn_id: str | None) -> Outcome | None:

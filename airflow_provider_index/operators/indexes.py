@@ -61,14 +61,8 @@ class BuildIndexOperator(IndexOperator):
         super().__init__(**kwargs)
 
 
-class IncrementalRefreshOperator(IndexOperator):
-    """Brings an index up to date with its table.
-
-    ::
-
-        IncrementalRefreshOperator(
-            task_id="refresh", table="shop.orders", index="by_city", partitions=["dt=2026-11-11"]
-        )
+class _Refresh(IndexOperator):
+    """Operator that brings an index up to date, under two names.
 
     :param mode: ``incremental`` reads only what is not covered, ``full`` builds the index again, ``quick`` only
         records what has changed.
@@ -94,8 +88,24 @@ class IncrementalRefreshOperator(IndexOperator):
         super().__init__(**kwargs)
 
 
-RefreshIndexOperator = IncrementalRefreshOperator
-"""The same operator under the name that fits all its modes."""
+class IncrementalRefreshOperator(_Refresh):
+    """Brings an index up to date with its table.
+
+    ::
+
+        IncrementalRefreshOperator(
+            task_id="refresh", table="shop.orders", index="by_city", partitions=["dt=2026-11-11"]
+        )
+    """
+
+
+class RefreshIndexOperator(_Refresh):
+    """Brings an index up to date with its table: :class:`IncrementalRefreshOperator` by a name that fits all modes.
+
+    ::
+
+        RefreshIndexOperator(task_id="rebuild", table="shop.orders", index="by_city", mode="full")
+    """
 
 
 class VerifyIndexOperator(SparkTableOperator):

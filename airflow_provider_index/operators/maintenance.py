@@ -271,6 +271,9 @@ class MaintainTableOperator(SparkTableOperator):
         numbers = itertools.count(1)
         return [(table, [f"{txn_id}.{next(numbers)}" for _ in steps]) for table, steps in self._tables()]
 
+    def check_before_spark(self) -> None:
+        """Do nothing: the plan was made from the tables' logs."""
+
     def timelines(self, txn_id: str) -> Iterator[tuple[Timeline, list[str]]]:
         for table, txn_ids in self._transactions_of_tables(txn_id):
             try:

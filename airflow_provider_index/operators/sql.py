@@ -107,6 +107,9 @@ class IndexSQLOperator(SparkTableOperator):
 
     # --- the work ---------------------------------------------------------------------------------------------
 
+    def check_before_spark(self) -> None:
+        """Do nothing: the script was read already, and its tables are found one by one as it runs."""
+
     def commits(self) -> bool:
         return any(statement.commits for statement in self.statements())
 

@@ -200,11 +200,22 @@ class WriteTableOperator(SparkTableOperator):
         return list(self.source or ())
 
     def source_fingerprint(self) -> Any:
-        from airflow_provider_index.identity import fingerprint
+        from airflow_provider_index.source_files import fingerprint
 
         if not self.paths:
             return None
         return fingerprint(self.paths, self.hook.storage_options)
+
+    def check_before_spark(self) -> None:
+        from airflow_provider_index.source_files import check_there
+        from spark_apps.jobs.checks import check_query
+
+        for batch in self.arguments()["batches"]:
+            if batch["sql"] is not None:
+                check_query(batch["sql"])
+        check_there(self.paths, self.hook.storage_options)
+        if self.create is None or self._timeline() is not None:
+            super().check_before_spark()
 
     def transactions(self, txn_id: str) -> list[str]:
         if self.batches is None:
@@ -324,6 +335,12 @@ class RegisterTableOperator(SparkTableOperator):
         if not self._may_be_of_catalog():
             return others
         return {**others, "catalog_name": self.table, "warehouse": self.hook.warehouse}
+
+    def check_before_spark(self) -> None:
+        from airflow_provider_index.source_files import check_there
+
+        if not self._may_be_of_catalog():
+            check_there([self.location()], self.hook.storage_options)
 
     def location(self) -> str:
         """Return the source's address, or its name where that can be no folder's: the app asks the catalogs."""

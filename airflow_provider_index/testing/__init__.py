@@ -7,7 +7,7 @@ The operators import nothing of it; it may be used from tests, from demos and fr
 
 from __future__ import annotations
 
-from airflow_provider_index.testing.client import AirflowClient, DagRunFailed, DagRunReport
+from airflow_provider_index.testing.client import AirflowClient, DagRunFailed, DagRunReport, SchedulerDead
 from airflow_provider_index.testing.connect_server import ConnectServerDidNotStart, LocalConnectServer
 from airflow_provider_index.testing.lake import DagTestReport, TemporaryLake, temporary_lake
 from airflow_provider_index.testing.local_airflow import AirflowDidNotStart, LocalAirflow
@@ -21,6 +21,7 @@ __all__ = [
     "DagTestReport",
     "LocalAirflow",
     "LocalConnectServer",
+    "SchedulerDead",
     "TemporaryLake",
     "temporary_lake",
 ]

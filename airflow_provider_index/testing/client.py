@@ -7,6 +7,7 @@ nothing.
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
@@ -15,6 +16,9 @@ from urllib.parse import quote
 import httpx
 
 FINISHED = frozenset({"success", "failed"})
+MAX_SILENT_SECONDS = 90.0
+"""A scheduler counts as dead that has given no sign of life for so long; it gives one every five seconds."""
+_LOOK_SECONDS = 5.0
 _RESTING = frozenset({"success", "failed", "skipped", "upstream_failed", "removed"})
 
 
@@ -23,6 +27,10 @@ class DagRunFailed(AssertionError):
 
     The message carries the tasks' states and the log of what failed.
     """
+
+
+class SchedulerDead(RuntimeError):
+    """Nobody goes on with a run: the scheduler has given no sign of life for :data:`MAX_SILENT_SECONDS`."""
 
 
 @dataclass(frozen=True)
@@ -50,10 +58,12 @@ class AirflowClient:
     :param url: address of the API server, without a path.
     :param username: a user of the simple auth manager.
     :param password: that user's password.
+    :param log: where Airflow's own log is, for errors.
     """
 
-    def __init__(self, url: str, username: str, password: str) -> None:
+    def __init__(self, url: str, username: str, password: str, log: str | None = None) -> None:
         self.url = url.rstrip("/")
+        self._log = log
         self._login = {"username": username, "password": password}
         # A proxy set for the outside world must not be asked for an address on this machine.
         self._http = httpx.Client(base_url=self.url, timeout=60, trust_env=False)
@@ -81,6 +91,23 @@ class AirflowClient:
         parts = answer.json()
         names = ("metadatabase", "scheduler", "dag_processor", "triggerer")
         return all((parts.get(name) or {}).get("status") == "healthy" for name in names)
+
+    def check_scheduler(self) -> None:
+        """Check that the scheduler lives. :raises SchedulerDead: if it has given no sign of life for too long.
+
+        An API server that does not answer now says nothing of it.
+        """
+        try:
+            answer = self._http.get("/api/v2/monitor/health", timeout=5)
+            beat = answer.json()["scheduler"]["latest_scheduler_heartbeat"] if answer.is_success else None
+        except (httpx.TransportError, ValueError, KeyError, TypeError):
+            return
+        silent = 0.0 if beat is None else (datetime.now(UTC) - datetime.fromisoformat(beat)).total_seconds()
+        if silent > MAX_SILENT_SECONDS:
+            see = "" if self._log is None else f" See {self._log}."
+            raise SchedulerDead(
+                f"The scheduler of {self.url} has given no sign of life for {silent:.0f} s; no run goes on.{see}"
+            )
 
     def get(self, path: str, **params: Any) -> Any:
         """Return ``GET /api/v2/<path>`` as decoded JSON. :raises httpx.HTTPStatusError: for any status from 400."""
@@ -153,13 +180,15 @@ class AirflowClient:
         """Wait until the run has ended, however it did. :raises TimeoutError: after ``timeout`` seconds.
 
         :param poll: between two looks.
+        :raises SchedulerDead: if the scheduler gives no sign of life meanwhile.
         :returns: how the run ended.
         """
-        deadline = time.monotonic() + timeout
+        deadline, look = time.monotonic() + timeout, self._looks_at_scheduler()
         while (state := self.run_state(dag_id, run_id)) not in FINISHED:
             if time.monotonic() > deadline:
                 states = self.task_states(dag_id, run_id)
                 raise TimeoutError(f"{dag_id} {run_id} is still {state} after {timeout} s: {states}")
+            look()
             time.sleep(poll)
         return DagRunReport(dag_id, run_id, state, self.task_states(dag_id, run_id))
 
@@ -170,15 +199,29 @@ class AirflowClient:
 
         :param timeout: after which it gives up.
         :raises TimeoutError: then.
+        :raises SchedulerDead: if the scheduler gives no sign of life meanwhile.
         """
-        deadline = time.monotonic() + timeout
+        deadline, look = time.monotonic() + timeout, self._looks_at_scheduler()
         while True:
             state = self.task_states(dag_id, run_id).get(task)
             if state in states:
                 return str(state)
             if time.monotonic() > deadline:
                 raise TimeoutError(f"{dag_id}.{task} is {state} after {timeout} s, not one of {sorted(states)}.")
+            look()
             time.sleep(0.3)
+
+    def _looks_at_scheduler(self) -> Callable[[], None]:
+        """Return what checks the scheduler, when it is called, every few seconds."""
+        at = time.monotonic()
+
+        def look() -> None:
+            nonlocal at
+            if time.monotonic() - at >= _LOOK_SECONDS:
+                self.check_scheduler()
+                at = time.monotonic()
+
+        return look
 
     def run(
         self,

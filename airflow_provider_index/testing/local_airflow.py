@@ -84,7 +84,7 @@ class LocalAirflow(LocalServer):
             "NO_PROXY": "127.0.0.1,localhost",
             **(env or {}),
         }
-        self.client = AirflowClient(self.url, self.username, self.password)
+        self.client = AirflowClient(self.url, self.username, self.password, log=str(self.log_file))
         self._parts: list[subprocess.Popen[bytes]] = []
 
     def start(self, timeout: float = 300) -> Self:

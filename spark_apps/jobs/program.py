@@ -17,6 +17,7 @@ import signal
 import sys
 import threading
 import time
+import traceback
 from collections.abc import Callable, Mapping
 from ipaddress import ip_address
 from pathlib import Path
@@ -35,6 +36,7 @@ from spark_apps.jobs.environment import (
 from spark_apps.jobs.heartbeat import BEFORE_END, Reporting, end_process_group
 from spark_apps.jobs.job import (
     PREFIX,
+    ErrorDocument,
     Job,
     Outcome,
     RedactingFilter,
@@ -474,15 +476,25 @@ def run(work: JobFunction, job: Job) -> int:
             outcome = answer(work(spark, job))
         except AlreadyCommitted as error:
             outcome = answer(error.receipt)
-        except Exception as error:
-            outcome = Outcome("error", error=describe_error(error))
-            # An error of this package needs no stack; one that was not foreseen does.
-            log.error("%s: %s", type(error).__name__, error, exc_info=not isinstance(error, LakeIndexError))
+        except Exception as error:  # noqa: BLE001 - what it is, the log and the answer say
+            outcome = Outcome("error", error=(described := describe_error(error)))
+            log.error("%s: %s", type(error).__name__, _said(error, described))
         reporting.finish(outcome)
     log.info("%s: %s after %.1f s", job.program, _describe(outcome), time.monotonic() - started)
     if spark is not None:
         _stop(spark, job)
     return 1 if outcome.kind == "error" else 0
+
+
+def _said(error: Exception, described: ErrorDocument) -> str:
+    """Return what the log says of an error: of one that was not foreseen also where in Python it came from.
+
+    The stack of Java stays in the error's document: it is long, and speaks of Spark's own code alone.
+    """
+    if isinstance(error, LakeIndexError):
+        return str(error)
+    places = "".join(traceback.format_tb(error.__traceback__))
+    return f"{described.message}\n{places}".rstrip()
 
 
 def _redact_logs(secrets: list[str]) -> None:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from spark_apps.jobs.job import Job
@@ -26,8 +27,9 @@ def write_table(spark: SparkSession, job: Job) -> Any:
     arguments = job.arguments
     if arguments.get("takes_over"):
         return _take_over(spark, job)
-    table, created = _open(spark, job)
+    # Before the table is made: what cannot be read makes none.
     source = _read(spark, arguments["source"]) if arguments.get("source") else None
+    table, created = _open(spark, job)
     if source is not None:
         source.createOrReplaceTempView(SOURCE_VIEW)
     batches = arguments["batches"]
@@ -105,16 +107,30 @@ def _agreeing(table: IndexedTable, create: Mapping[str, Any] | None) -> IndexedT
 
 
 def _read(spark: SparkSession, source: Mapping[str, Any]) -> DataFrame:
-    reader = spark.read.format(source["format"]).options(**source["options"])
-    if source.get("schema"):
-        reader = reader.schema(source["schema"])
-    return reader.load(source["paths"])
+    with _refused_by_spark("source"):
+        reader = spark.read.format(source["format"]).options(**source["options"])
+        if source.get("schema"):
+            reader = reader.schema(source["schema"])
+        return reader.load(source["paths"])
 
 
 def _query(spark: SparkSession, job: Job, text: str) -> DataFrame:
     from spark_apps.sql.queries import query_frame
 
-    return query_frame(spark, text, job.arguments.get("warehouse"), job.storage_options)
+    with _refused_by_spark("query"):
+        return query_frame(spark, text, job.arguments.get("warehouse"), job.storage_options)
+
+
+@contextmanager
+def _refused_by_spark(what: str) -> Iterator[None]:
+    """Turn what Spark says of a query or a reader, before it runs, into a mistake of the caller."""
+    from pyspark.errors import AnalysisException
+
+    try:
+        yield
+    except AnalysisException as error:
+        said = str(error).split("\nJVM stacktrace:")[0].strip()
+        raise InvalidInput(f"Spark refuses the {what}: {said}", hint=f"Correct the {what}.") from None
 
 
 def _write(

@@ -19,6 +19,7 @@
     │   ├── TableNotFound
     │   ├── IndexNotFound
     │   ├── PartitionNotFound
+    │   ├── SourceNotFound        nothing to read at the path of a source
     │   ├── VersionNotFound       a version or instant that the log does not have
     │   ├── SnapshotExpired       the version existed, but a commit has expired it
     │   └── TransactionNotFound
@@ -199,6 +200,10 @@ class IndexNotFound(NotFound):
 
 class PartitionNotFound(NotFound):
     """The table does not have the partition."""
+
+
+class SourceNotFound(NotFound):
+    """There is nothing to read at the path of a source."""
 
 
 class VersionNotFound(NotFound):

@@ -13,7 +13,12 @@ from airflow.serialization.serialized_objects import DagSerialization
 
 import airflow_provider_index.operators
 from airflow_provider_index.documentation import documentation_of
-from airflow_provider_index.operators import CompactTableOperator, IncrementalRefreshOperator, WriteTableOperator
+from airflow_provider_index.operators import (
+    CompactTableOperator,
+    IncrementalRefreshOperator,
+    RefreshIndexOperator,
+    WriteTableOperator,
+)
 from airflow_provider_index.sensors import TableCommitSensor
 from airflow_provider_index.ui.app import render
 from airflow_provider_index.ui.operators import operator_page
@@ -90,3 +95,10 @@ def test_given_a_mapped_task_when_it_is_made_then_all_its_arguments_are_template
         mapped = WriteTableOperator.partial(task_id="w", table="a.b").expand(sql=["SELECT 1"])
 
     assert mapped.template_fields == WriteTableOperator.template_fields
+
+
+def test_a_refresh_is_shown_by_the_name_that_was_written() -> None:
+    made = [kind(task_id="r", table="/t", index="i") for kind in (IncrementalRefreshOperator, RefreshIndexOperator)]
+
+    assert [task.task_type for task in made] == ["IncrementalRefreshOperator", "RefreshIndexOperator"]
+    assert made[0].arguments() == made[1].arguments() and made[0].program == made[1].program

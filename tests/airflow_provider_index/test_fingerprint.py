@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from airflow_provider_index.identity import fingerprint
+from airflow_provider_index.source_files import fingerprint
 
 
 def test_it_stays_while_nothing_changes_and_moves_with_content_time_and_new_files(tmp_path: Path) -> None:

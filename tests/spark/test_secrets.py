@@ -21,7 +21,7 @@ import pytest
 
 from airflow_provider_index.runners.settings import SparkSettings
 from spark_apps.jobs.program import ON_ITS_PAGE
-from spark_apps.storage.errors import InvalidInput, JobFailed
+from spark_apps.storage.errors import InvalidInput
 from tests.spark import jobs
 from tests.spark.clusters import ConnectServer, Standalone, connect_server, free_port, looked_at
 from tests.spark.local import JVM
@@ -121,7 +121,7 @@ def on_cluster(cluster: Standalone, tmp_path_factory: pytest.TempPathFactory) ->
         answers.append(jobs.run(settings, "write_table", folder / "t", WRITE, storage_options=STORAGE))
         answers.append(
             caught(
-                JobFailed, settings, folder / "t", {**read, **BROKEN, "several": True},
+                InvalidInput, settings, folder / "t", {**read, **BROKEN, "several": True},
                 storage_options=STORAGE, detached=True,
             )
         )  # fmt: skip
@@ -187,7 +187,7 @@ def over_connect(server: ConnectServer, tmp_path_factory: pytest.TempPathFactory
     with watched(folder, server.page, events=server.events) as (_, answers, runs):
         allowed = _on(server, {**CONF, ON_ITS_PAGE: "true"})
         answers.append(jobs.run(allowed, "write_table", folder / "u", read))
-        answers.append(caught(JobFailed, allowed, folder / "u", BROKEN))
+        answers.append(caught(InvalidInput, allowed, folder / "u", BROKEN))
     outcomes["showing"] = runs[0]
     return outcomes
 

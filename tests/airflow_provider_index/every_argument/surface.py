@@ -133,6 +133,7 @@ OF_SOME: dict[tuple[str, str], list[tuple[Any, Any]]] = {
     ("TableCommitTrigger", "after"): [WHOLE],
     ("WriteTableOperator", "until"): [TEXT, (7, "7")],
     ("IncrementalRefreshOperator", "mode"): [("incremental", "incremental"), ("full", "full")],
+    ("RefreshIndexOperator", "mode"): [("incremental", "incremental"), ("full", "full")],
 }
 
 NOT_READ = {("PlanMaintenanceOperator", "config"), ("TableCommitTrigger", "log")}

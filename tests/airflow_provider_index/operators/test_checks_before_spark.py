@@ -1,0 +1,106 @@
+"""Mistakes that the table's log shows: a task ends with them before a Spark is looked for, and is not tried again."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from airflow.sdk import BaseOperator
+
+from airflow_provider_index.compat import AirflowFailException
+from airflow_provider_index.operators import (
+    BuildIndexOperator,
+    CompactIndexOperator,
+    DropIndexOperator,
+    RefreshIndexOperator,
+    RegisterTableOperator,
+    VerifyIndexOperator,
+    WriteTableOperator,
+)
+from airflow_provider_index.source_files import check_there
+from spark_apps.jobs.checks import check_query, check_where
+from spark_apps.storage.errors import InvalidInput, SourceNotFound
+from spark_apps.timeline.log import Timeline
+from tests.airflow_provider_index.operators.plain_table import context, make_table
+
+NEW = {"schema": "p string, k string", "record_key": ["k"], "partition_by": ["p"], "buckets": 1}
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> Timeline:
+    (tmp_path / "in").mkdir()
+    return make_table(tmp_path / "t")
+
+
+def ended(operator: type[BaseOperator], table: str, **arguments: Any) -> str:
+    """What a task ended with; there is no Spark connection, so one that asks for Spark ends with that."""
+    with pytest.raises(AirflowFailException) as error:
+        operator(task_id="t", table=table, **arguments).execute(context("t"))
+    return str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("kind", "arguments", "said"),
+    [
+        (BuildIndexOperator, {"index": "i", "kind": "secondry", "columns": ["p"]}, "'secondry'.*secondary"),
+        (BuildIndexOperator, {"index": "i", "kind": "secondary", "columns": ["city"]}, "'city'"),
+        (BuildIndexOperator, {"index": "i", "kind": "secondary"}, "no columns"),
+        (BuildIndexOperator, {"index": "i i", "kind": "record"}, "'i i'"),
+        (RefreshIndexOperator, {"index": "i"}, "IndexNotFound: There is no index 'i'"),
+        (RefreshIndexOperator, {"index": "i", "plan_only": True}, "IndexNotFound"),
+        (CompactIndexOperator, {"index": "i"}, "IndexNotFound"),
+        (DropIndexOperator, {"index": "i"}, "IndexNotFound"),
+        (VerifyIndexOperator, {"index": ["i"]}, "IndexNotFound"),
+        (WriteTableOperator, {"sql": "SELEC 1"}, "Line 1, column 1: A query does not begin with 'SELEC'"),
+        (WriteTableOperator, {"sql": "SELECT (1 AS k"}, "Line 1, column 8"),
+        (WriteTableOperator, {"operation": "delete", "where": "kk = 1"}, "UnknownColumn.*'kk'"),
+        (WriteTableOperator, {"operation": "delete", "where": "k = 'a' AND"}, "InvalidPredicate"),
+        (
+            WriteTableOperator,
+            {"operation": "insert_overwrite", "sql": "SELECT 1", "partitions": ["q=1"]},
+            "not a partition",
+        ),
+    ],
+)
+def test_given_a_mistake_that_the_log_shows_then_the_task_ends_before_spark(
+    table: Timeline, kind: type[BaseOperator], arguments: dict[str, Any], said: str
+) -> None:
+    assert re.search(said, ended(kind, table.store.uri, **arguments), re.DOTALL)
+
+
+def test_given_a_source_that_is_not_there_then_neither_spark_is_started_nor_a_table_made(
+    table: Timeline, tmp_path: Path
+) -> None:
+    for source in ("nothing", "in/*.parquet", "in/[0-9]*"):
+        said = ended(WriteTableOperator, str(tmp_path / "new"), source=str(tmp_path / source), create=NEW)
+        assert said.startswith("SourceNotFound: There is nothing to read at") and source in said
+    assert ended(RegisterTableOperator, str(tmp_path / "nothing")).startswith("SourceNotFound")
+    assert sorted(one.name for one in tmp_path.iterdir()) == ["in", "t"]
+
+
+def test_given_no_mistake_then_spark_is_asked_for(table: Timeline, tmp_path: Path) -> None:
+    uri = table.store.uri
+    for kind, arguments in (
+        (BuildIndexOperator, {"index": "i", "kind": "secondary", "columns": ["p"]}),
+        (DropIndexOperator, {"index": "i", "if_exists": True}),
+        (VerifyIndexOperator, {}),
+        (WriteTableOperator, {"source": str(tmp_path / "in")}),
+        (WriteTableOperator, {"operation": "delete", "where": "k IN (SELECT k FROM gone)"}),
+    ):
+        assert "which says where Spark is" in ended(kind, uri, **arguments), kind
+    assert ended(RefreshIndexOperator, str(tmp_path / "none"), index="i").startswith("TableNotFound")
+
+
+def test_what_only_spark_can_read_is_left_to_it(table: Timeline, tmp_path: Path) -> None:
+    for query in ("FROM source SELECT k", "(SELECT 1)", "SELECT ')' -- (\n", "VALUES (1)", "SELECT 1 |> LIMIT 1;"):
+        check_query(query)
+    for where in ("true", "k = ')'", "k LIKE ANY ('a%', 'b%')", "exists(split(k, ''), x -> x = 'a')", "K = 'x'"):
+        check_where(where, table.head.table)
+    for path in ("hdfs://h/x", str(tmp_path / "{a,b}"), str(tmp_path / "[^a]"), str(tmp_path / "in")):
+        check_there([path])
+    with pytest.raises(SourceNotFound):
+        check_there([str(tmp_path / "in"), f"file://{tmp_path}/gone"])
+    with pytest.raises(InvalidInput, match="2 statements"):
+        check_query("SELECT 1; SELECT 2")
