@@ -51,7 +51,6 @@ def ended(operator: type[BaseOperator], table: str, **arguments: Any) -> str:
         (RefreshIndexOperator, {"index": "i"}, "IndexNotFound: There is no index 'i'"),
         (RefreshIndexOperator, {"index": "i", "plan_only": True}, "IndexNotFound"),
         (CompactIndexOperator, {"index": "i"}, "IndexNotFound"),
-        (DropIndexOperator, {"index": "i"}, "IndexNotFound"),
         (VerifyIndexOperator, {"index": ["i"]}, "IndexNotFound"),
         (WriteTableOperator, {"sql": "SELEC 1"}, "Line 1, column 1: A query does not begin with 'SELEC'"),
         (WriteTableOperator, {"sql": "SELECT (1 AS k"}, "Line 1, column 8"),
