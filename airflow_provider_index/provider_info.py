@@ -50,6 +50,9 @@ def runner_form() -> dict[str, Any]:
             "principal": _text("Kerberos principal", "Of the keytab."),
             "secret_keytab": _text("Keytab", "Its content in base64.", secret=True),
             "namespace": _text("Kubernetes namespace", "Where pods are started."),
+            "yarn_resourcemanager_webapp_address": _text(
+                "YARN's REST API", "Address of the ResourceManager, such as http://rm:8088, for drivers in the cluster."
+            ),
             "bundle": _text(
                 "Bundle", "URI of the folder that python -m spark_apps bundle made, for drivers elsewhere."
             ),

@@ -340,8 +340,10 @@ class SparkTableOperator(InTransaction, TableOperator):
 
     def _run(self, context: Mapping[str, Any], txn_id: str | None) -> Outcome | None:
         from airflow_provider_index.runners.choosing import make_runner
+        from airflow_provider_index.runners.lineage import with_lineage
 
-        settings = self.hook.spark_settings(self.spark_conn_id).with_conf(self.conf)
+        given = self.hook.spark_settings(self.spark_conn_id).with_conf(self.conf)
+        settings = with_lineage(given, context, self.log)
         self._runner = runner = make_runner(settings, self.log, detached=self.deferrable, runner=self.runner)
         job = self.job(context, txn_id)
         try:
@@ -584,8 +586,9 @@ class SparkTableOperator(InTransaction, TableOperator):
                 self.show_spark_ui(context, watch.ui)
             if self._killed:
                 raise self._was_killed()
-            gone = submission.handle and not runner.status(submission.handle).running
-            if event is None and gone and folder.outcome() is None:
+            status = runner.status(submission.handle) if submission.handle and event is None else None
+            if status is not None and not status.running and folder.outcome() is None:
+                self.log.warning("The app has ended without an answer: %s", status.detail)
                 event = "dead"
             if event is not None:
                 return self._end_of(submission, event, txn_id)

@@ -10,13 +10,15 @@ import re
 import shutil
 import subprocess
 import tempfile
+import time
 from pathlib import Path
 from typing import Any
 
 import msgspec.structs
 
-from airflow_provider_index.runners import spark_submit
+from airflow_provider_index.runners import by_provider, spark_submit
 from airflow_provider_index.runners.base import JobStatus
+from airflow_provider_index.runners.by_provider import ClusterOperator, HookProcess
 from airflow_provider_index.runners.settings import SparkSettings
 from airflow_provider_index.runners.spark_submit import SparkSubmitRunner
 from spark_apps.jobs.bundle import Bundle, make_bundle
@@ -29,22 +31,31 @@ from spark_apps.version import __version__
 JOB_FILE = "job.json"
 """Name of the file with the job in the driver's working directory."""
 
-_NOT_WAITING = {
+_ALWAYS = {
     "spark.kubernetes.submission.waitAppCompletion": "false",
     "spark.yarn.submit.waitAppCompletion": "false",
+    # A second driver would run under the same application id; the next try is the task's.
+    "spark.yarn.maxAppAttempts": "1",
 }
 _YARN_ID = re.compile(r"\bapplication_\d+_\d+\b")
 _STOP_SECONDS = 4.0
+_ASK_SECONDS = 5.0
+"""How often the cluster is asked how an app is doing, at most."""
 
 
 class ClusterModeRunner(SparkSubmitRunner):
     """Submits to YARN or Kubernetes and leaves; the driver is the cluster's.
+
+    Where the operator of Airflow's Spark provider can (from its release 6.2 on, for YARN with the address of its REST
+    API, for Kubernetes with that provider), it submits and says how the app is doing; elsewhere ``spark-submit`` is
+    run, and an app runs until its signs of life end.
 
     :param settings: with ``bundle``, the URI of a folder made by ``python -m spark_apps bundle``, the apps are taken
         from there; without one ``spark-submit`` uploads them.
     """
 
     detached = True
+    by_hook = False
     start_seconds = 900.0
     submit_seconds = 600.0
     """For how long ``spark-submit`` may take to hand the app over."""
@@ -53,6 +64,8 @@ class ClusterModeRunner(SparkSubmitRunner):
         super().__init__(settings, log, bundle)
         self._name = ""
         self._application = ""
+        self._operator: ClusterOperator | None = None
+        self._seen = (-_ASK_SECONDS, JobStatus(True))
 
     def submit(self, job: Job) -> str:
         """Hand the app over and return the driver's pod or application.
@@ -68,9 +81,15 @@ class ClusterModeRunner(SparkSubmitRunner):
             path.touch(mode=0o600)
             path.write_bytes(encode_job(job))
             self._name = _pod_name(job)
-            command = self._command(binary, job, *self._where(job), folder)
+            archive, application = self._where(job)
             self._log.info("Submitting %s to %s, in cluster mode", job.program, self._settings.master)
-            self._submit(command, surroundings, folder)
+            if by_provider.follows(self._settings):
+                return self._submit_by_operator(binary, job, archive, application, surroundings, folder)
+            command = self._command(binary, job, archive, application, folder)
+            process = self._run(command, subprocess.PIPE, surroundings, folder)
+            self._start(self._relay, process.stdout)
+            self._wait_until_handed_over(process)
+            self._threads.pop().join(timeout=5)
         finally:
             shutil.rmtree(folder, ignore_errors=True)
             self._folder = None
@@ -79,8 +98,26 @@ class ClusterModeRunner(SparkSubmitRunner):
         return self._application or job.job_id or self._name
 
     def status(self, handle: str) -> JobStatus:
-        """Return that the app runs: its signs of life say what it does, the cluster is not asked."""
-        return JobStatus(True, handle)
+        """Return what the cluster says, where it can be asked.
+
+        Elsewhere, and where it does not answer, the app runs: its signs of life say what it does. That the cluster
+        calls an app ended does not prove that its driver is dead: the task's commits end its attempts.
+        """
+        if not by_provider.follows(self._settings) or (not self._kubernetes and not _YARN_ID.fullmatch(handle)):
+            return JobStatus(True, handle)
+        at, seen = self._seen
+        if time.monotonic() - at >= _ASK_SECONDS:
+            seen = self._ask(handle)
+            self._seen = (time.monotonic(), seen)
+        return seen
+
+    def _ask(self, handle: str) -> JobStatus:
+        try:
+            operator = self._operator or ClusterOperator(self._settings, {})
+            running, state = operator.status(handle)
+        except Exception as error:  # noqa: BLE001 - of another system: what cannot be known counts as running
+            return JobStatus(True, f"{handle}: {type(error).__name__}")
+        return JobStatus(running, f"{handle}: {state}")
 
     def cancel(self, handle: str) -> None:
         """Ask the cluster to end the driver.
@@ -88,20 +125,22 @@ class ClusterModeRunner(SparkSubmitRunner):
         Where this host cannot ask it, the app ends itself: it looks every few seconds whether its job was
         cancelled.
         """
-        if self._kubernetes:
-            binary, surroundings = self._surroundings()
-            command = [binary, "--master", self._settings.master, "--kill", handle]
-        else:
-            yarn = shutil.which("yarn")
-            if yarn is None or _YARN_ID.fullmatch(handle) is None:
-                return
-            command, surroundings = [yarn, "application", "-kill", handle], self._environment()
+        if not handle:
+            return super().cancel(handle)
+        address = self._settings.cluster.get("yarn_resourcemanager_webapp_address")
         try:
-            subprocess.run(
-                command, env=surroundings, stdin=subprocess.DEVNULL, capture_output=True, timeout=_STOP_SECONDS
-            )
+            if self._kubernetes:
+                binary, surroundings = self._surroundings()
+                self._call([binary, "--master", self._settings.master, "--kill", handle], surroundings)
+            elif _YARN_ID.fullmatch(handle) is None:
+                return
+            elif address:
+                # The operator's on_kill sends nothing from another process than the one that submitted.
+                by_provider.end_on_yarn(address, handle, _STOP_SECONDS)
+            elif yarn := shutil.which("yarn"):
+                self._call([yarn, "application", "-kill", handle], self._environment())
         except (subprocess.TimeoutExpired, OSError) as error:
-            self._log.warning("The cluster was not told to end %s: %s", handle, type(error).__name__)
+            self._log.warning("The cluster was not asked to end %s: %s", handle, type(error).__name__)
 
     def close(self) -> None:
         """Do nothing: the driver runs on."""
@@ -118,33 +157,46 @@ class ClusterModeRunner(SparkSubmitRunner):
         bundle = self._bundle or make_bundle()
         return bundle.archive, [str(bundle.program(job.program)), JOB_FILE]
 
-    def _command(self, binary: str, job: Job, archive: Any, application: list[str], workdir: Path) -> list[str]:
-        command = super()._command(binary, job, archive, application, workdir)
-        at = len(command) - len(application) - 2
-        conf = dict(_NOT_WAITING)
+    def _arguments(self, job: Job, archive: Any, workdir: Path) -> dict[str, Any]:
+        given = super()._arguments(job, archive, workdir)
+        apps = given.pop("py_files")
+        conf = {**given["conf"], **_ALWAYS}
         for name, value in self._settings.environment.items():
             conf[f"spark.kubernetes.driverEnv.{name}"] = conf[f"spark.yarn.appMasterEnv.{name}"] = value
         if self._kubernetes:
             conf["spark.kubernetes.driver.pod.name"] = self._name
-        more = [part for key, value in sorted(conf.items()) for part in ("--conf", f"{key}={value}")]
         files = ",".join(part for part in (self._settings.options.get("files"), str(workdir / JOB_FILE)) if part)
-        return [*command[:at], *more, "--files", files, *command[at:]]
+        return {**given, "conf": conf, "files": files, "py_files": apps}
 
-    def _submit(self, command: list[str], surroundings: dict[str, str], folder: Path) -> None:
-        """Run ``spark-submit`` to its end, with its lines in the task's log."""
-        process = self._run(command, subprocess.PIPE, surroundings, folder)
-        self._start(self._relay, process.stdout)
+    def _submit_by_operator(
+        self, binary: str, job: Job, archive: Any, application: list[str], env: dict[str, str], folder: Path
+    ) -> str:
+        """Let the provider's operator submit, and return the id by which it follows the app."""
+        program, *arguments = application
+        launch = by_provider.Launch(folder, binary, env, folder)
+        given = {**self._arguments(job, archive, folder), "application": program, "application_args": arguments}
+        self._operator = operator = ClusterOperator(self._settings, {**given, "spark_binary": str(launch.binary)})
+        self._process = process = HookProcess(operator.submit, launch)
+        self._wait_until_handed_over(process)
+        return str(process.answer)
+
+    def _wait_until_handed_over(self, process: subprocess.Popen[str] | HookProcess) -> None:
+        """Wait for the end of ``spark-submit``. :raises JobFailed: it failed, or took too long and was ended."""
         try:
             code: int | None = process.wait(self.submit_seconds)
         except subprocess.TimeoutExpired:
             code = None
         finally:
-            spark_submit.end_group(process.pid, 0)
+            if process.pid is not None:
+                spark_submit.end_group(process.pid, 0)
             process.wait()
-        self._threads.pop().join(timeout=5)
         if code != 0:
             why = f"did not end within {self.submit_seconds:g} s" if code is None else f"ended with status {code}"
             raise JobFailed(f"spark-submit {why}: {self._last_words()}", hint="See its lines above.")
+
+    @staticmethod
+    def _call(command: list[str], env: dict[str, str]) -> None:
+        subprocess.run(command, env=env, stdin=subprocess.DEVNULL, capture_output=True, timeout=_STOP_SECONDS)
 
     def _hear(self, line: str) -> None:
         """Take from a line the first application of YARN that it names."""

@@ -17,6 +17,7 @@ import msgspec.structs
 
 from airflow_provider_index.import_shadowing import INSTALLED_APPS
 from airflow_provider_index.runners.base import JobStatus
+from airflow_provider_index.runners.by_provider import HookProcess
 from airflow_provider_index.runners.settings import CONNECT, SparkSettings
 from airflow_provider_index.runners.spark_submit import DetachedSparkSubmitRunner, SparkSubmitRunner
 from spark_apps.jobs.bundle import Bundle
@@ -31,6 +32,8 @@ TOKEN = "spark.connect.authenticate.token"
 class _OverConnect(SparkSubmitRunner):
     """The common part: Python starts the program, which gets the server's address with its job."""
 
+    by_hook = False
+
     def __init__(self, settings: SparkSettings, log: Any, bundle: Bundle | None = None) -> None:
         if not settings.master.startswith(CONNECT):
             raise InvalidInput(
@@ -39,14 +42,14 @@ class _OverConnect(SparkSubmitRunner):
             )
         super().__init__(settings, log, bundle)
 
-    def _launch(self, job: Job, workdir: Path | None, output: Any) -> subprocess.Popen[str]:
+    def _launch(self, job: Job, workdir: Path | None, output: Any) -> subprocess.Popen[str] | HookProcess:
         settings = self._settings
         conf = {**settings.conf, **job.spark_conf, REMOTE: settings.remote}
         if settings.token:
             conf[TOKEN] = settings.token
         return super()._launch(msgspec.structs.replace(job, spark_conf=conf), workdir, output)
 
-    def _command(self, binary: str, job: Job, archive: Path, application: list[str], workdir: Path) -> list[str]:
+    def _command(self, binary: str, job: Job, archive: Any, application: list[str], workdir: Path) -> list[str]:
         return [binary, *application]
 
     def _surroundings(self) -> tuple[str, dict[str, str]]:

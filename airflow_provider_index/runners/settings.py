@@ -43,6 +43,7 @@ class SparkSettings:
         on this machine.
     :param connect: parameters of a Spark Connect address but for its token: ``use_ssl``, ``user_id`` ….
     :param token: what a Spark Connect server asks for.
+    :param cluster: what the connection says of the cluster's own REST API, by the names of Airflow's provider of Spark.
     """
 
     master: str = "local[*]"
@@ -59,16 +60,17 @@ class SparkSettings:
     bundle: str | None = None
     connect: Mapping[str, str] = field(default_factory=dict)
     token: str | None = field(default=None, repr=False)
+    cluster: Mapping[str, str] = field(default_factory=dict)
 
     @classmethod
     def from_connection(cls, connection: Any) -> SparkSettings:
         """Read an Airflow connection of type ``index_runner``, ``spark`` or ``spark_connect``.
 
-        Beside the provider's own fields (``deploy-mode``, ``queue``, ``namespace``, ``principal``,
-        ``keytab``, ``spark-binary``; ``use_ssl``) the extra may hold ``conf``, ``environment`` and ``runner_options``
-        (objects; also as ``secret_conf``, ``secret_runner_options`` and ``secret_keytab``, which Airflow's API shows to
-        nobody), ``runner``, ``bundle``, and any of the options in :data:`OPTIONS`. For Spark Connect the login is
-        the user's id and the password the token.
+        Beside the provider's own fields (``deploy-mode``, ``queue``, ``namespace``, ``principal``, ``keytab``,
+        ``spark-binary``, ``yarn_resourcemanager_webapp_address``; ``use_ssl``) the extra may hold ``conf``,
+        ``environment`` and ``runner_options`` (objects; also as ``secret_conf``, ``secret_runner_options`` and
+        ``secret_keytab``, which Airflow's API shows to nobody), ``runner``, ``bundle``, and any of the options in
+        :data:`OPTIONS`. For Spark Connect the login is the user's id and the password the token.
 
         :raises InvalidInput: for a deploy mode that the master does not offer, or a secret in ``environment``.
         :returns: what runners are made from.
@@ -93,6 +95,7 @@ class SparkSettings:
             runner=extra.get("runner") or None,
             runner_options={**_object(connection, "runner_options"), **_object(connection, "secret_runner_options")},
             bundle=(extra.get("bundle") or "").rstrip("/") or None,
+            cluster={name: str(extra[name]) for name in _OF_CLUSTERS if extra.get(name)},
         )
         if master.startswith(CONNECT):
             token = connection.password or parameters.pop("token", None)
@@ -172,6 +175,11 @@ class SparkSettings:
         return replace(self, conf={**kept, **_texts(given)})
 
     @property
+    def deploy_mode_given(self) -> str | None:
+        """The deploy mode as ``spark-submit`` is given it: a local master takes none."""
+        return None if self.master.startswith("local") else self.deploy_mode
+
+    @property
     def open_conf(self) -> dict[str, str]:
         """The settings that may be on a command line."""
         for_executors = {_FOR_EXECUTORS + name: value for name, value in self.environment.items()}
@@ -192,6 +200,7 @@ class SparkSettings:
         return {key: self.conf[key] for key in _OF_THE_DRIVERS_JVM if holds_secret(key, self.conf.get(key))}
 
 
+_OF_CLUSTERS = ("rest-scheme", "rest-port", "yarn_resourcemanager_webapp_address")
 _FOR_EXECUTORS = "spark.executorEnv."
 _OF_THE_DRIVERS_JVM = ("spark.driver.extraJavaOptions", "spark.driver.defaultJavaOptions")
 

@@ -37,7 +37,9 @@ import msgspec
 import msgspec.structs
 
 from airflow_provider_index.compat import conf
+from airflow_provider_index.runners import by_provider
 from airflow_provider_index.runners.base import JobStatus
+from airflow_provider_index.runners.by_provider import HookProcess
 from airflow_provider_index.runners.settings import SparkSettings
 from spark_apps.jobs import environment
 from spark_apps.jobs.bundle import Bundle, make_bundle
@@ -51,6 +53,8 @@ from spark_apps.version import __version__
 _PROC = Path("/proc")
 CLEARED_SECONDS = 1.5
 """How long to wait for a large process to be cleared away. Airflow gives a killed task five seconds in all."""
+_CLOSE_SECONDS = 20.0
+"""For how long a runner waits for processes that it has ended."""
 
 
 @cache
@@ -148,6 +152,9 @@ class SparkSubmitRunner:
     """
 
     detached = False
+    by_hook = True
+    """Whether Airflow's provider submits. What is no ``spark-submit``, or stays when the task has left, is started by
+    this class: the hook waits, and takes the lines (``tests/airflow_provider_index/runners/test_detached.py``)."""
     start_seconds = 60.0
     polite_seconds = 1.0
     """Between asking a process group to end and ending it. Airflow gives a killed task five seconds; the abort in the
@@ -158,7 +165,7 @@ class SparkSubmitRunner:
         self._log = log
         self._bundle = bundle
         self._parent = os.getppid()
-        self._process: subprocess.Popen[str] | None = None
+        self._process: subprocess.Popen[str] | HookProcess | None = None
         self._folder: Path | None = None
         self._lifeline: int | None = None
         self._ui = ""
@@ -172,7 +179,8 @@ class SparkSubmitRunner:
         :raises SparkMissing: there is no ``spark-submit`` or no Java.
         """
         process = self._launch(job, None, subprocess.PIPE)
-        self._start(self._relay, process.stdout)
+        if isinstance(process, subprocess.Popen):
+            self._start(self._relay, process.stdout)
         return str(process.pid)
 
     def status(self, handle: str) -> JobStatus:
@@ -204,9 +212,10 @@ class SparkSubmitRunner:
         :param handle: what ``submit`` returned.
         """
         process = self._process
-        if process is None or (process.poll() is not None and not group_lives(process.pid)):
+        group = None if process is None else process.pid
+        if process is None or group is None or (process.poll() is not None and not group_lives(group)):
             return
-        end_group(process.pid, self.polite_seconds)
+        end_group(group, self.polite_seconds)
         # Its first thread may be gone while others are still being cleared away; only then has it ended.
         with contextlib.suppress(subprocess.TimeoutExpired):
             process.wait(CLEARED_SECONDS)
@@ -215,12 +224,14 @@ class SparkSubmitRunner:
         """End what still runs, let go of the pipe, and remove the private folder."""
         self.cancel("")
         if self._process is not None:
-            self._process.wait()
+            # The hook waits for its lines as well, which a process that left the group may still hold.
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self._process.wait(_CLOSE_SECONDS)
         self._let_go()
 
     # --- how it is started ----------------------------------------------------------------------------------
 
-    def _launch(self, job: Job, workdir: Path | None, output: Any) -> subprocess.Popen[str]:
+    def _launch(self, job: Job, workdir: Path | None, output: Any) -> subprocess.Popen[str] | HookProcess:
         """Start ``spark-submit`` and begin to hand the job over.
 
         :param workdir: the folder it works in; the private one of the hand-over by default.
@@ -235,9 +246,17 @@ class SparkSubmitRunner:
         # Open for both directions, so that it neither waits for the driver nor ends when the driver looks
         # away.
         self._lifeline = os.open(pipe, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
-        command = self._command(binary, job, bundle.archive, [str(program), str(pipe)], workdir)
+        application = [str(program), str(pipe)]
         self._log.info("Submitting %s to %s", job.program, self._settings.master)
-        process = self._run(command, output, surroundings, workdir)
+        if self.by_hook and by_provider.submits(self._settings):
+            process: subprocess.Popen[str] | HookProcess = self._run_by_hook(
+                binary, job, bundle.archive, application, surroundings, workdir
+            )
+        else:
+            command = self._command(binary, job, bundle.archive, application, workdir)
+            process = self._run(command, output, surroundings, workdir)
+        if process.pid is None:
+            raise JobFailed(f"spark-submit was not started: {self._last_words()}", hint="See its lines above.")
         line = encode_job(
             msgspec.structs.replace(
                 job,
@@ -265,6 +284,18 @@ class SparkSubmitRunner:
         )
         return self._process
 
+    def _run_by_hook(
+        self, binary: str, job: Job, archive: Path, application: list[str], env: dict[str, str], folder: Path
+    ) -> HookProcess:
+        """Let the hook of Airflow's provider start ``spark-submit``, by a launcher that makes a process group of it."""
+        program, *arguments = application
+        given = {**self._arguments(job, archive, folder), "application_args": arguments}
+        launch = by_provider.Launch(folder, binary, env, folder)
+        self._process = by_provider.submit_by_hook(
+            self._settings, given, program, launch, by_provider.Lines(self._take, self._log)
+        )
+        return self._process
+
     def _let_go(self) -> None:
         for thread in self._threads:
             thread.join(timeout=2)
@@ -277,23 +308,36 @@ class SparkSubmitRunner:
 
     # --- what is submitted ----------------------------------------------------------------------------------
 
-    def _command(self, binary: str, job: Job, archive: Path, application: list[str], workdir: Path) -> list[str]:
+    def _arguments(self, job: Job, archive: Any, workdir: Path) -> dict[str, Any]:
+        """Return what is submitted, by the names of the arguments of the provider's hook and operator."""
         settings = self._settings
         settings.check_spoken()
-        command = [binary, "--master", settings.master, "--name", job.app_name or job.program]
-        if not settings.master.startswith("local"):
-            command += ["--deploy-mode", settings.deploy_mode]
         files = {
             key: _write_java_options(value, workdir / f"java-options-{number}")
             for number, (key, value) in enumerate(settings.secret_java_options.items())
         }
-        for key, value in sorted({**_QUIET, **settings.open_conf, **files}.items()):
+        # The hook would leave it in a readable file, below a name that others can guess.
+        keytab = {} if settings.keytab is None else {"keytab": str(_write_keytab(settings.keytab, workdir))}
+        return {
+            "name": job.app_name or job.program,
+            "conf": dict(sorted({**_QUIET, **settings.open_conf, **files}.items())),
+            **by_provider.named_as_in_hook(settings.options),
+            **keytab,
+            "py_files": str(archive),
+        }
+
+    def _command(self, binary: str, job: Job, archive: Any, application: list[str], workdir: Path) -> list[str]:
+        """Return the same as a command line, for what the hook does not submit."""
+        settings = self._settings
+        given = self._arguments(job, archive, workdir)
+        command = [binary, "--master", settings.master, "--name", given.pop("name")]
+        if settings.deploy_mode_given:
+            command += ["--deploy-mode", settings.deploy_mode_given]
+        for key, value in given.pop("conf").items():
             command += ["--conf", f"{key}={value}"]
-        for name, value in settings.options.items():
-            command += [f"--{name}", value]
-        if settings.keytab is not None:
-            command += ["--keytab", str(_write_keytab(settings.keytab, workdir))]
-        return [*command, "--py-files", str(archive), *application]
+        for name, value in given.items():
+            command += [f"--{by_provider.named_as_in_spark(name)}", value]
+        return [*command, *application]
 
     def _surroundings(self) -> tuple[str, dict[str, str]]:
         """Return ``spark-submit`` and the environment it runs in: ours, without what is Airflow's alone."""
@@ -350,10 +394,13 @@ class SparkSubmitRunner:
     def _relay(self, output: Any) -> None:
         """Pass the lines of a process on to the task's log, and keep the last ones."""
         for line in output:
-            if text := line.rstrip():
-                self._tail.append(text)
-                self._log.info("%s", text)
-                self._hear(text)
+            self._take(line)
+
+    def _take(self, line: str) -> None:
+        if text := line.rstrip():
+            self._tail.append(text)
+            self._log.info("%s", text)
+            self._hear(text)
 
     def _hear(self, line: str) -> None:
         """Take from a line what this runner wants to know: the address of Spark's own page."""
@@ -361,7 +408,8 @@ class SparkSubmitRunner:
         self._ui = address.strip() if separator else self._ui
 
     def _last_words(self) -> str:
-        return " | ".join(list(self._tail)[-5:]) or "it said nothing"
+        lines = [*self._tail, *getattr(self._process, "failure", "").splitlines()]
+        return " | ".join(lines[-5:]) or "it said nothing"
 
 
 def _write_java_options(options: str, path: Path) -> str:
@@ -416,6 +464,7 @@ class DetachedSparkSubmitRunner(SparkSubmitRunner):
     """
 
     detached = True
+    by_hook = False
 
     def submit(self, job: Job) -> str:
         logs = self._logs()
@@ -436,7 +485,7 @@ class DetachedSparkSubmitRunner(SparkSubmitRunner):
             raise
         finally:
             self._let_go()
-        assert self._process is not None
+        assert isinstance(self._process, subprocess.Popen)
         handle = Handle(this_host(), self._process.pid, started_at(self._process.pid), str(self._path))
         return msgspec.json.encode(handle).decode()
 
@@ -483,7 +532,7 @@ class DetachedSparkSubmitRunner(SparkSubmitRunner):
             )
 
     def _end(self) -> None:
-        if self._process is not None:
+        if isinstance(self._process, subprocess.Popen):
             end_group(self._process.pid, 0)
             self._process.wait()
 

@@ -34,6 +34,7 @@ class Standalone:
     work: Path
     """Where the worker keeps what its executors write and log."""
     worker_pid: int
+    master_pid: int
     conf: Mapping[str, str]
     pages: tuple[str, str]
     """Addresses of the master's own page and of the worker's."""
@@ -87,7 +88,7 @@ def standalone_cluster(home: Path, cores: int = 2, memory: str = "1g") -> Iterat
             **INTERPRETED,
         }
         pages = f"http://{_LOOPBACK}:{page}", f"http://{_LOOPBACK}:{worker_page}"
-        yield Standalone(master, home / "work", worker.pid, conf, pages)
+        yield Standalone(master, home / "work", worker.pid, process.pid, conf, pages)
 
 
 @contextlib.contextmanager

@@ -96,8 +96,15 @@ def test_given_kubernetes_then_pod_apps_and_job_are_named_and_nobody_waits(submi
     ]  # fmt: skip
 
 
-def test_given_yarn_then_the_job_goes_along_as_a_private_file_that_is_gone_afterwards(submitted: Submitted) -> None:
-    handle = runner(submitted.settings("yarn", options={"queue": "night"})).submit(JOB)
+BY_OPERATOR = {"yarn_resourcemanager_webapp_address": "127.0.0.1:1"}
+"""The address of a REST API where nobody listens: with it Airflow's own operator submits, from its release 6.2 on."""
+
+
+@pytest.mark.parametrize("cluster", [{}, BY_OPERATOR])
+def test_given_yarn_then_the_job_goes_along_as_a_private_file_that_is_gone_afterwards(
+    submitted: Submitted, cluster: dict[str, str]
+) -> None:
+    handle = runner(submitted.settings("yarn", options={"queue": "night"}, cluster=cluster)).submit(JOB)
 
     (call,) = submitted.calls()
     assert handle == "application_1700000000000_0042"
@@ -108,7 +115,7 @@ def test_given_yarn_then_the_job_goes_along_as_a_private_file_that_is_gone_after
     assert call["modes"] == ["0o600"]
     assert not Path(pairs(call["given"], "--files")[-1]).exists()
     conf = dict(pair.split("=", 1) for pair in pairs(call["given"], "--conf"))
-    assert conf["spark.yarn.submit.waitAppCompletion"] == "false"
+    assert conf["spark.yarn.submit.waitAppCompletion"] == "false" and conf["spark.yarn.maxAppAttempts"] == "1"
     assert pairs(call["given"], "--queue") == ["night"]
     assert call["given"][-2].endswith("/refresh_index.py") and Path(call["given"][-2]).exists()
 
@@ -141,9 +148,21 @@ def test_given_options_for_a_driver_with_a_role_then_they_travel_in_place_of_the
     assert json.loads(submitted.calls()[0]["files"]["job.json"])["storage_options"] == {"aws_region": "eu-west-1"}
 
 
-def test_given_a_spark_submit_that_fails_then_its_words_are_told(submitted: Submitted) -> None:
+@pytest.mark.parametrize("cluster", [{}, BY_OPERATOR])
+def test_given_a_spark_submit_that_fails_then_its_words_are_said(submitted: Submitted, cluster: dict[str, str]) -> None:
     with pytest.raises(JobFailed, match=r"status 9.*Submitted application"):
-        runner(submitted.settings("yarn", environment={"CODE": "9"})).submit(JOB)
+        runner(submitted.settings("yarn", environment={"CODE": "9"}, cluster=cluster)).submit(JOB)
+
+
+def test_given_a_cluster_that_does_not_answer_then_an_app_counts_as_running_and_its_end_as_asked_for(
+    submitted: Submitted, caplog: pytest.LogCaptureFixture
+) -> None:
+    app = "application_1700000000000_0042"
+    silent = runner(submitted.settings("yarn", cluster=BY_OPERATOR))
+
+    assert silent.status(app).running
+    silent.cancel(app)
+    assert f"not asked to end {app}" in caplog.text
 
 
 def test_given_a_pod_when_cancelled_then_spark_submit_is_asked_to_end_it(submitted: Submitted) -> None:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +14,7 @@ import pytest
 import dags_examples
 from airflow_provider_index.testing import TemporaryLake, temporary_lake
 from spark_apps import IndexedTable
+from spark_apps.jobs.environment import java_home
 from tests.documents import DOCS, blocks
 from tests.spark.local import JVM
 from tests.spark_apps.small_tables import rows_of
@@ -21,7 +25,8 @@ pytestmark = [pytest.mark.airflow, pytest.mark.heavy, pytest.mark.timeout(900)]
 @pytest.fixture(scope="module")
 def lake(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TemporaryLake]:
     folder: Path = tmp_path_factory.mktemp("dags")
-    for name in ("waiting/report_of_orders.py", "maintenance/go_back.py"):
+    own = ("orders_by_pyspark", "orders_by_submit", "orders_app")
+    for name in ("waiting/report_of_orders.py", "maintenance/go_back.py", *(f"own_spark/{one}.py" for one in own)):
         source = dags_examples.folder() / name
         (folder / source.name).write_text(source.read_text())
     [first] = [block for block in blocks(DOCS / "first-index.md") if "with DAG(" in block.text]
@@ -75,3 +80,22 @@ def test_given_a_load_that_should_not_have_been_then_rows_and_indexes_are_those_
     now = IndexedTable.load(lake.spark, orders.uri)
     assert rows_of(now) == rows
     assert list(now.indexes) == ["by_city"] and now.verify("by_city").ok
+
+
+def test_given_tasks_of_airflows_own_spark_provider_then_they_write_rows_with_their_indexes(
+    lake: TemporaryLake, orders: IndexedTable, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # As on a worker: spark-submit and Java are found by its environment.
+    path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
+    as_on_a_worker = replace(lake, env={**lake.env, "PATH": path, "JAVA_HOME": str(java_home())})
+
+    by_session = as_on_a_worker.run("orders_by_pyspark", {"city": "rome"})
+    in_window = as_on_a_worker.run("orders_by_submit", {"warehouse": str(lake.warehouse)})
+
+    assert by_session.xcoms["write_orders"]["operation"] == "upsert"
+    assert set(in_window.tasks.values()) == {"success"}, in_window.log
+    table = lake.table("shop.orders")
+    assert rows_of(table, "id >= 100") == [
+        (number, city) for start, city in ((100, "rome"), (200, "lima")) for number in range(start, start + 10)
+    ]
+    assert table.verify("by_city").ok and not lake.timeline("shop.orders").head.windows
