@@ -28,7 +28,8 @@ _GIVEN = ("doc", "doc_md", "doc_rst", "doc_json", "doc_yaml")
 
 def with_documentation(kind: type, arguments: dict[str, Any]) -> dict[str, Any]:
     """Return the arguments of an operator, with the documentation of its class where the DAG's author gave none."""
-    if not any(arguments.get(name) for name in _GIVEN):
+    given = {**(arguments.get("default_args") or {}), **arguments}
+    if not any(given.get(name) for name in _GIVEN):
         arguments["doc_md"] = summary_of(kind)
     return arguments
 

@@ -1,6 +1,6 @@
 """Jobs that earlier tries of a task have left behind: which of them goes on with this try's work, and which are ended.
 
-Before a job is submitted its folder is made in the table's log, named by the transaction and the try. So the next try
+Before a job is submitted its folder is made in the table's log, named by the work and the try. So the next try
 finds it there whatever happened in between: a worker that is lost, an Airflow that remembers nothing.
 """
 
@@ -52,7 +52,7 @@ class EarlierJobs:
         It lives if its last sign of life, by the store's own clock, is not older than the patience with a job that is
         watched. One that has given none may wait for a machine, if it is known that it was handed over.
 
-        :param intent: the transaction's id, or what replaces it.
+        :param intent: what the names of the jobs of this work begin with.
         :param status: asks the runner of a submission that has a handle.
         """
         for submission in sorted(self.of_task(f"{intent}."), key=self._last_change, reverse=True):

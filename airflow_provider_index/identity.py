@@ -117,4 +117,4 @@ def _hash(whole: Any) -> str:
 
 def _readable(text: str) -> str:
     # The end of a run id or of a task within groups says more than its beginning.
-    return _UNFIT.sub("-", text)[-_READABLE:].strip("-") or "x"
+    return _UNFIT.sub("-", text)[-_READABLE:].strip("-_") or "x"  # an id begins with a letter or digit

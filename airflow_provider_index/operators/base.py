@@ -194,12 +194,15 @@ class SparkTableOperator(InTransaction, TableOperator):
     # --- what they share ------------------------------------------------------------------------------------
 
     def inputs(self) -> dict[str, Any]:
+        return {**self._stated(), "source": self.source_fingerprint()}
+
+    def _stated(self) -> dict[str, Any]:
+        """Return the inputs that the DAG states; the files that its source holds at a moment are not among them."""
         return {
             **super().inputs(),
             "program": self.program,
             "arguments": self.arguments(),
             "window": self.window,
-            "source": self.source_fingerprint(),
             **({} if self.transaction is None else {"transaction": self.stage_argument(None)}),
         }
 
@@ -656,9 +659,11 @@ class SparkTableOperator(InTransaction, TableOperator):
     def _intent(self, context: Mapping[str, Any], txn_id: str | None) -> str:
         """Return what the jobs of one piece of work have in common in their names.
 
-        That is the transaction, or of work that commits nothing, what its id would be.
+        The transaction alone does not tell them apart: it stays as the first try of the round made it, also where the
+        DAG was changed since. A commit made of earlier files counts, and so does a job.
         """
-        return id_of_task(context, ["no commit", self.inputs()]) if txn_id is None else txn_id
+        work = ["no commit", self.inputs()] if txn_id is None else [txn_id, self._stated()]
+        return id_of_task(context, work)
 
     def _remember(self, context: Mapping[str, Any], submission: Submission) -> None:
         self._submission = submission

@@ -203,7 +203,7 @@ class JobFolder:
 def new_job_id(intent: str, number: int) -> str:
     """Return a name that no other submission has.
 
-    ``intent`` is the transaction's id, or what replaces it; ``number`` the try.
+    ``intent`` names the piece of work, alike for all tries with the same inputs; ``number`` the try.
     """
     return f"{intent}.{number}.{secrets.token_hex(4)}"
 

@@ -50,6 +50,10 @@ def test_what_the_author_of_a_dag_wrote_stands_and_so_does_the_docstring_of_his_
 
     assert CompactTableOperator(task_id="c", table="/t", doc_md="mine").doc_md == "mine"
     assert CompactTableOperator(task_id="c", table="/t", doc="mine").doc_md is None
+    with DAG("mine", schedule=None, default_args={"doc_rst": "mine"}):
+        assert CompactTableOperator(task_id="c", table="/t").doc_md is None
+    with DAG("mine", schedule=None, default_args={"doc_md": "mine"}):
+        assert CompactTableOperator(task_id="c", table="/t").doc_md == "mine"
     text = Nightly(task_id="n", table="/t").doc_md or ""
     assert text.startswith("**Nightly**: Compacts at night.") and text.endswith("?name=CompactTableOperator)")
 

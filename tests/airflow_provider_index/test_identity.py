@@ -128,6 +128,11 @@ def test_any_run_id_makes_an_id_that_the_timeline_takes_even_with_a_number_behin
     assert check_txn_id(f"{txn_id}.999")
 
 
+@pytest.mark.parametrize("dag", ["_nightly", "load_all_orders_of_every_shop_of_the_norths", "__"])
+def test_any_dag_id_makes_an_id_that_the_timeline_takes_also_where_it_is_cut_before_an_underscore(dag: str) -> None:
+    assert check_txn_id(make_id(dag, "run", "_task", -1, {}))
+
+
 def test_a_value_made_once_is_made_anew_after_a_clear() -> None:
     memory = Memory()
     values = iter([1, 2])

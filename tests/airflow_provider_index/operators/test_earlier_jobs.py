@@ -66,7 +66,7 @@ def write(sql: str = "SELECT 1 AS id, 'a' AS note", **more: Any) -> WriteTableOp
 def at_work(timeline: Timeline, operator: WriteTableOperator, given: Mapping[str, Any], silent: float = 0) -> JobFolder:
     """The job of a try whose app has given a sign of life, so many seconds ago, and has begun its attempt."""
     txn_id = transaction_id(given, operator.inputs)
-    job = JobFolder(timeline.store, f"{txn_id}.{given['ti'].try_number}.aa")
+    job = JobFolder(timeline.store, f"{operator._intent(given, txn_id)}.{given['ti'].try_number}.aa")
     job.renew_lease()
     job.write_heartbeat(JobHeartbeat(time.time()))
     attempt = begin(timeline, operation="upsert", txn_id=txn_id)
@@ -100,11 +100,16 @@ def _other_inputs(job_of: Callable[..., JobFolder], memory: Memory) -> JobFolder
     return job_of(write("SELECT 2 AS id, 'b' AS note"), context(Memory()))
 
 
+def _changed_since(job_of: Callable[..., JobFolder], memory: Memory) -> JobFolder:
+    """Airflow remembers the transaction of the first try, whatever the DAG says since."""
+    return job_of(write("SELECT 2 AS id, 'b' AS note"), context(memory))
+
+
 def _silent(job_of: Callable[..., JobFolder], memory: Memory) -> JobFolder:
     return job_of(write(), context(memory), silent=61)
 
 
-@pytest.mark.parametrize("left", [_other_inputs, _silent], ids=lambda left: left.__name__.strip("_"))
+@pytest.mark.parametrize("left", [_other_inputs, _changed_since, _silent], ids=lambda left: left.__name__.strip("_"))
 def test_given_a_job_with_other_inputs_or_one_that_is_silent_when_tried_again_then_it_is_ended_by_a_commit(
     timeline: Timeline, left: Any
 ) -> None:
@@ -114,7 +119,7 @@ def test_given_a_job_with_other_inputs_or_one_that_is_silent_when_tried_again_th
     again.read_arguments()
     txn_id = transaction_id(context(memory, 2), again.inputs)
 
-    assert again.end_earlier_jobs(context(memory, 2), txn_id) is None
+    assert again.end_earlier_jobs(context(memory, 2), again._intent(context(memory, 2), txn_id)) is None
 
     assert job.cancelled() is not None
     assert timeline.refresh().is_aborted(job.attempts()[0].txn_id, 1)
@@ -127,7 +132,8 @@ def test_given_another_task_s_job_when_tried_again_then_it_is_left_alone(timelin
     again = write()
     again.read_arguments()
 
-    assert again.end_earlier_jobs(context(None, 2), transaction_id(context(None, 2), again.inputs)) is None
+    txn_id = transaction_id(context(None, 2), again.inputs)
+    assert again.end_earlier_jobs(context(None, 2), again._intent(context(None, 2), txn_id)) is None
 
     assert job.cancelled() is None
 
@@ -183,4 +189,6 @@ def test_given_a_worker_that_is_stopped_when_another_try_follows_then_the_detach
         operator._deciding.join()
     assert (job.cancelled() is None) == goes_on
     assert timeline.refresh().is_aborted(job.attempts()[0].txn_id, 1) != goes_on
-    assert ("goes on" in str(operator._was_killed())) == goes_on
+    said = str(operator._was_killed())
+    assert ("goes on" in said) == goes_on
+    assert ("Nothing was changed." in said) != goes_on
