@@ -13,6 +13,8 @@ from spark_apps.storage.errors import InvalidName, SourceNotFound, StorageError
 from spark_apps.storage.secrets import hide_address
 
 _WILD = re.compile(r"[*?\[{]")
+_OF_SPARK = re.compile(r"(?!file:)[a-z][a-z0-9+.-]+:/(?!/)", re.IGNORECASE)
+"""How an address begins that is of no store and no local path: ``dbfs:/mnt/x``, ``hdfs:/x``."""
 
 
 def fingerprint(paths: Iterable[str], options: Mapping[str, Any] | None = None) -> str | None:
@@ -31,15 +33,17 @@ def fingerprint(paths: Iterable[str], options: Mapping[str, Any] | None = None) 
     return digest.hexdigest()
 
 
-def check_there(paths: Iterable[str], options: Mapping[str, Any] | None = None) -> None:
+def check_there(paths: Iterable[str], options: Mapping[str, Any] | None = None, *, here: bool = True) -> None:
     """Check that there is something to read at each path: a file, a folder, or what a pattern fits.
 
     :param options: how their store is reached.
+    :param here: whether Spark reads a path without a scheme from this machine's disk. In a cluster it may be one of
+        HDFS, or of a disk that the cluster's machines share.
     :raises SourceNotFound: naming the first where there is nothing; not where only Spark can look.
     """
     for path in paths:
         try:
-            missing = _is_missing(path, options)
+            missing = _is_missing(path, options, here)
         except (InvalidName, StorageError):
             continue  # Spark may reach it in another way
         if missing:
@@ -49,11 +53,13 @@ def check_there(paths: Iterable[str], options: Mapping[str, Any] | None = None) 
             )
 
 
-def _is_missing(path: str, options: Mapping[str, Any] | None) -> bool:
+def _is_missing(path: str, options: Mapping[str, Any] | None, here: bool) -> bool:
     from spark_apps.storage.store import path_of
 
     if "://" in path and not path.lower().startswith("file:"):
         return next(_remote(path, options), None) is None
+    if not here or _OF_SPARK.match(path):
+        return False
     local = path_of(path)
     if not _WILD.search(local):
         return not Path(local).exists()

@@ -228,6 +228,14 @@ class SparkTableOperator(InTransaction, TableOperator):
         if self.transaction is None:
             check_job(self.program, self.arguments(), self.hook.timeline(self.table).head)
 
+    def _spark_is_here(self) -> bool:
+        """Return whether Spark runs on this machine; where no connection says so, it will not be started elsewhere."""
+        try:
+            master: str = self.hook.spark_settings(self.spark_conn_id).master
+        except InvalidInput:
+            return True
+        return master.startswith("local")
+
     def already_done(self, txn_id: str) -> Any:
         """Return what goes to XCom if earlier tries have committed everything, otherwise ``None``."""
         if self.transaction is not None:

@@ -213,7 +213,7 @@ class WriteTableOperator(SparkTableOperator):
         for batch in self.arguments()["batches"]:
             if batch["sql"] is not None:
                 check_query(batch["sql"])
-        check_there(self.paths, self.hook.storage_options)
+        check_there(self.paths, self.hook.storage_options, here=self._spark_is_here())
         if self.create is None or self._timeline() is not None:
             super().check_before_spark()
 
@@ -340,7 +340,7 @@ class RegisterTableOperator(SparkTableOperator):
         from airflow_provider_index.source_files import check_there
 
         if not self._may_be_of_catalog():
-            check_there([self.location()], self.hook.storage_options)
+            check_there([self.location()], self.hook.storage_options, here=self._spark_is_here())
 
     def location(self) -> str:
         """Return the source's address, or its name where that can be no folder's: the app asks the catalogs."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 from typing import Any
@@ -79,6 +80,20 @@ def test_given_a_source_that_is_not_there_then_neither_spark_is_started_nor_a_ta
     assert sorted(one.name for one in tmp_path.iterdir()) == ["in", "t"]
 
 
+def test_given_a_spark_elsewhere_when_a_path_has_no_scheme_then_only_it_can_look_there(
+    table: Timeline, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write = {"task_id": "t", "table": table.store.uri, "source": ["/landing/orders", "/landing/*.csv", "file:/landing"]}
+    for master, runs_here in (("local[1]", True), ("yarn", False), ("spark://host:7077", False)):
+        monkeypatch.setenv("AIRFLOW_CONN_CLUSTER", json.dumps({"conn_type": "spark", "host": master}))
+        operator = WriteTableOperator(**write, spark_conn_id="cluster")
+        if runs_here:
+            with pytest.raises(SourceNotFound):
+                operator.check_before_spark()
+        else:
+            operator.check_before_spark()
+
+
 def test_given_no_mistake_then_spark_is_asked_for(table: Timeline, tmp_path: Path) -> None:
     uri = table.store.uri
     for kind, arguments in (
@@ -97,7 +112,7 @@ def test_what_only_spark_can_read_is_left_to_it(table: Timeline, tmp_path: Path)
         check_query(query)
     for where in ("true", "k = ')'", "k LIKE ANY ('a%', 'b%')", "exists(split(k, ''), x -> x = 'a')", "K = 'x'"):
         check_where(where, table.head.table)
-    for path in ("hdfs://h/x", str(tmp_path / "{a,b}"), str(tmp_path / "[^a]"), str(tmp_path / "in")):
+    for path in ("hdfs://h/x", str(tmp_path / "{a,b}"), str(tmp_path / "[^a]"), str(tmp_path / "in"), "dbfs:/mnt/x"):
         check_there([path])
     with pytest.raises(SourceNotFound):
         check_there([str(tmp_path / "in"), f"file://{tmp_path}/gone"])
