@@ -1,4 +1,4 @@
-"""Links of a task in Airflow's interface: the page of its table, and Spark's own page while and after it works."""
+"""Links of a task in Airflow's interface: its table's page, Spark's pages while and after it works, driver logs."""
 
 from __future__ import annotations
 
@@ -33,13 +33,27 @@ def web_address(text: str | None) -> str:
 
 
 class SparkUILink(BaseOperatorLink):
-    """Spark's own page, where the app said that it has one."""
+    """Spark's own page while the app works, and its page on the history server afterwards, as far as there are any."""
 
     name = "Spark UI"
 
     def get_link(self, operator: Any, *, ti_key: Any) -> str:
-        """Return the address, or "" if there is none (``spark.ui.enabled=false``, or the app has not said yet)."""
-        return web_address(getattr(operator, "spark_ui_url", None))
+        """Return the address, or "" if there is none (``spark.ui.enabled=false``, or the app has not said yet).
+
+        Airflow asks when a try has ended: what then stays is the page on the history server.
+        """
+        lasting = web_address(getattr(operator, "spark_history_url", None))
+        return lasting or web_address(getattr(operator, "spark_ui_url", None))
+
+
+class DriverLogLink(BaseOperatorLink):
+    """Log of the app's driver, where a cluster manager keeps it; what other drivers write is in the task's own log."""
+
+    name = "Driver log"
+
+    def get_link(self, operator: Any, *, ti_key: Any) -> str:
+        """Return the address, or "" if there is none."""
+        return web_address(getattr(operator, "driver_log_url", None))
 
 
 class TablePageLink(BaseOperatorLink):

@@ -47,6 +47,9 @@ def runner_form() -> dict[str, Any]:
             "executor-memory": _text("Executor memory", "For example 4g."),
             "num-executors": _text("Number of executors", "On YARN and Kubernetes."),
             "environment": _text("Environment", "JSON object of variables for driver and executors; no secrets."),
+            "history-server": _text(
+                "History server", "Address of the one that reads the event logs; tasks link to their page there."
+            ),
             "principal": _text("Kerberos principal", "Of the keytab."),
             "secret_keytab": _text("Keytab", "Its content in base64.", secret=True),
             "namespace": _text("Kubernetes namespace", "Where pods are started."),
@@ -108,7 +111,11 @@ def get_provider_info() -> dict[str, Any]:
                 "to_openlineage_converter": "airflow_provider_index.lineage.asset_to_dataset",
             }
         ],
-        "extra-links": ["airflow_provider_index.links.SparkUILink", "airflow_provider_index.links.TablePageLink"],
+        "extra-links": [
+            "airflow_provider_index.links.SparkUILink",
+            "airflow_provider_index.links.DriverLogLink",
+            "airflow_provider_index.links.TablePageLink",
+        ],
         "config": {
             "lakeindex": {
                 "description": "The page that shows lake tables.",

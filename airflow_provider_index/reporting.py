@@ -10,11 +10,11 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 from airflow.sdk import Asset, AssetAlias, BaseOperatorLink
 
-from airflow_provider_index.links import SparkUILink, TablePageLink, web_address
+from airflow_provider_index.links import DriverLogLink, SparkUILink, TablePageLink, web_address
 from spark_apps.storage.errors import InvalidName, LakeIndexError, TableNotFound
 
 if TYPE_CHECKING:
@@ -41,6 +41,22 @@ class ReportedCommit:
         return self.receipt.get("version") is not None
 
 
+class ReportedPages(Protocol):
+    """Addresses of pages, as an app reports them."""
+
+    @property
+    def ui(self) -> str:
+        """Spark's own page."""
+
+    @property
+    def history(self) -> str:
+        """The app's page on the history server."""
+
+    @property
+    def log(self) -> str:
+        """The log of the driver."""
+
+
 class Reporting:
     """Reports that operators on tables have in common.
 
@@ -52,12 +68,20 @@ class Reporting:
         def __getattr__(self, name: str) -> Any:
             """Return what the operator has."""
 
-    operator_extra_links: ClassVar[tuple[BaseOperatorLink, ...]] = (SparkUILink(), TablePageLink())
+    operator_extra_links: ClassVar[tuple[BaseOperatorLink, ...]] = (
+        SparkUILink(),
+        DriverLogLink(),
+        TablePageLink(),
+    )
 
     table_location: str | None = None
     """Where the task's table is, once it is known."""
     spark_ui_url: str | None = None
     """Spark's own page, once the app has said where it is."""
+    spark_history_url: str | None = None
+    """The app's page on the history server, likewise."""
+    driver_log_url: str | None = None
+    """What its driver writes, likewise."""
     reported_commits: tuple[ReportedCommit, ...] = ()
     """What the task has reported."""
 
@@ -93,12 +117,22 @@ class Reporting:
 
         metrics.record_error(self.task_type, self.table, error)
 
-    def show_spark_ui(self, context: Mapping[str, Any], url: str | None) -> None:
-        """Show Spark's page as a link of the task, from now on."""
-        url = web_address(url)
-        if url and url != self.spark_ui_url:
-            self.spark_ui_url = url
-            context["ti"].xcom_push(key=SparkUILink().xcom_key, value=url)
+    def show_table(self, context: Mapping[str, Any]) -> None:
+        """Show the page of the table as a link of the task, from now on: also if it fails or is killed."""
+        self.table_location = self.location() or None
+        link = TablePageLink()
+        context["ti"].xcom_push(key=link.xcom_key, value=link.get_link(self, ti_key=None))
+
+    def show_pages(self, context: Mapping[str, Any], pages: ReportedPages) -> None:
+        """Show Spark's page and the driver's log as links of the task, from now on."""
+        known = self.spark_ui_url, self.driver_log_url
+        self.spark_history_url = web_address(pages.history) or self.spark_history_url
+        self.spark_ui_url = web_address(pages.ui) or self.spark_ui_url
+        self.driver_log_url = web_address(pages.log) or self.driver_log_url
+        now = self.spark_ui_url, self.driver_log_url
+        for key, old, new in zip((SparkUILink().xcom_key, DriverLogLink().xcom_key), known, now, strict=True):
+            if new is not None and new != old:
+                context["ti"].xcom_push(key=key, value=new)
 
     # --- OpenLineage, which calls these where its provider is installed ---------------------------------------------
 

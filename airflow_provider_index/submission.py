@@ -110,8 +110,8 @@ class JobWatch:
         self._patience = max(submission.start_seconds, submission.silent_seconds)
         self._renewed = -LEASE_SECONDS
         self._last_line = ("", -SAY_SECONDS)
-        self.ui = ""
-        """Address of Spark's own page, once the app has reported it."""
+        self.ui = self.history = self.log = ""
+        """Addresses of Spark's own page, of the page on the history server and of the driver's log, once reported."""
 
     def observe(self, objects: Mapping[str, ObjectInfo] | None) -> str | None:
         """Return ``done``, ``dead``, ``timeout``, or ``None`` while it works.
@@ -141,6 +141,7 @@ class JobWatch:
         beat = _readable_beat(folder)
         line = last if beat is None else beat.line()
         self._last_line = (line, now)
+        self.history, self.log = (self.history, self.log) if beat is None else (beat.history, beat.log)
         page = "" if beat is None else web_address(beat.ui)
         if page and page != self.ui:
             self.ui = page

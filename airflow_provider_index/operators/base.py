@@ -82,6 +82,7 @@ class TableOperator(OnTable, Reporting, BaseOperator):
     def execute(self, context: Mapping[str, Any]) -> Any:
         """Do the work. If a retry cannot help, an error fails the task at once."""
         with self.reading(context):
+            self.show_table(context)
             return self.done(context, self.work(context))
 
     def done(self, context: Mapping[str, Any], result: Any) -> Any:
@@ -362,10 +363,11 @@ class SparkTableOperator(InTransaction, TableOperator):
                 return self.submit_detached(context, runner, job)
             self._handle, submitted = runner.submit(job), time.monotonic()
             while (status := runner.status(self._handle)).running:
-                self.show_spark_ui(context, status.ui)
+                self.show_pages(context, status)
                 # A second is a third of the time of a short app over Spark Connect.
                 sooner = max(_SOONEST_SECONDS, (time.monotonic() - submitted) / 20)
                 time.sleep(min(self.poll_interval or 1.0, sooner))
+            self.show_pages(context, status)
         finally:
             runner.close()
         if self._killed:
@@ -517,6 +519,8 @@ class SparkTableOperator(InTransaction, TableOperator):
 
         with self.reading(context):
             self._submission = Submission.from_dict(submission)
+            self.table_location = self.location() or None
+            self._show_last_pages(context, self._submission)
             outcome = self._end_of(self._submission, event["status"], txn_id, event.get("error"))
             return self.done(context, self.conclude(txn_id, outcome))
 
@@ -537,6 +541,18 @@ class SparkTableOperator(InTransaction, TableOperator):
             except LakeIndexError as error:
                 self.log.error("%s", error)
         return super().resume_execution(next_method, next_kwargs, context)
+
+    def _show_last_pages(self, context: Mapping[str, Any], submission: Submission) -> None:
+        """Show the pages that an app reported while nobody but the triggerer watched it."""
+        from msgspec import MsgspecError
+
+        try:
+            beat = submission.folder(self.hook.storage_options).heartbeat()
+        except (LakeIndexError, MsgspecError) as error:
+            self.log.info("Spark's page is not known: %s", error)
+            return
+        if beat is not None:
+            self.show_pages(context, beat)
 
     def _end_of(self, submission: Submission, status: str, txn_id: str | None, error: Any = None) -> Outcome | None:
         """Return how the app ended; end one that has not."""
@@ -594,7 +610,7 @@ class SparkTableOperator(InTransaction, TableOperator):
                 event, line = watch.observe(None), None
             if line is not None:
                 self.log.info("progress: %s", line)
-                self.show_spark_ui(context, watch.ui)
+                self.show_pages(context, watch)
             if self._killed:
                 raise self._was_killed()
             status = runner.status(submission.handle) if submission.handle and event is None else None

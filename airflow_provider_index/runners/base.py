@@ -22,12 +22,15 @@ class JobStatus:
     :param outcome: what the app answered, once it has ended and if it answers to the runner. The answer of
         a detached app is in its job folder, where the operator reads it.
     :param ui: address of Spark's own page, once the app has said where it is.
+    :param history: of its page on a history server, and ``log`` of what its driver writes, likewise.
     """
 
     running: bool
     detail: str = ""
     outcome: Outcome | None = None
     ui: str = ""
+    history: str = ""
+    log: str = ""
 
 
 class Runner(Protocol):

@@ -12,6 +12,7 @@ from typing import Any
 from urllib.parse import parse_qsl, quote
 
 from airflow_provider_index.arguments import flag, json_object
+from spark_apps.jobs.job import HISTORY_SERVER
 from spark_apps.storage.credentials import setting_text
 from spark_apps.storage.errors import InvalidInput
 from spark_apps.storage.secrets import holds_secret, secrets_in, secrets_in_text
@@ -69,8 +70,9 @@ class SparkSettings:
         Beside the provider's own fields (``deploy-mode``, ``queue``, ``namespace``, ``principal``, ``keytab``,
         ``spark-binary``, ``yarn_resourcemanager_webapp_address``; ``use_ssl``) the extra may hold ``conf``,
         ``environment`` and ``runner_options`` (objects; also as ``secret_conf``, ``secret_runner_options`` and
-        ``secret_keytab``, which Airflow's API shows to nobody), ``runner``, ``bundle``, and any of the options in
-        :data:`OPTIONS`. For Spark Connect the login is the user's id and the password the token.
+        ``secret_keytab``, which Airflow's API shows to nobody), ``runner``, ``bundle``, ``history-server`` (its
+        address), and any of the options in :data:`OPTIONS`. For Spark Connect the login is the user's id and the
+        password the token.
 
         :raises InvalidInput: for a deploy mode that the master does not offer, or a secret in ``environment``.
         :returns: what runners are made from.
@@ -80,6 +82,8 @@ class SparkSettings:
         conf = _texts({**_object(connection, "conf"), **_object(connection, "secret_conf")})
         if extra.get("namespace"):
             conf.setdefault("spark.kubernetes.namespace", extra["namespace"])
+        if extra.get("history-server"):
+            conf.setdefault(HISTORY_SERVER, str(extra["history-server"]))
         binary = extra.get("spark-binary")
         settings = cls(
             master=master,

@@ -28,6 +28,7 @@ import tempfile
 import threading
 import time
 from collections import deque
+from dataclasses import replace
 from datetime import UTC, datetime
 from functools import cache
 from pathlib import Path
@@ -44,7 +45,7 @@ from airflow_provider_index.runners.settings import SparkSettings
 from spark_apps.jobs import environment
 from spark_apps.jobs.bundle import Bundle, make_bundle
 from spark_apps.jobs.environment import cache_directory
-from spark_apps.jobs.job import SPARK_UI, Job, encode_job, read_outcome
+from spark_apps.jobs.job import DRIVER_LOG, SPARK_HISTORY, SPARK_UI, Job, encode_job, read_outcome
 from spark_apps.storage.documents import prepare
 from spark_apps.storage.errors import InvalidInput, JobFailed, SparkMissing
 from spark_apps.storage.secrets import holds_secret
@@ -135,6 +136,7 @@ def _gone_within(group: int, seconds: float) -> bool:
 
 
 # Hundreds of lines of Spark's own would hide the app's in the task's log.
+_PAGES = {"ui": SPARK_UI, "history": SPARK_HISTORY, "log": DRIVER_LOG}
 _QUIET = {"spark.log.level": "WARN", "spark.ui.showConsoleProgress": "false"}
 _OF_AIRFLOW = re.compile(r"AIRFLOW_(CONN|VAR)_|_?AIRFLOW__|_AIRFLOW_")
 # What the stores' own libraries, Hadoop, Spark, Java and proxies go by, keys of the machine's role included.
@@ -168,7 +170,7 @@ class SparkSubmitRunner:
         self._process: subprocess.Popen[str] | HookProcess | None = None
         self._folder: Path | None = None
         self._lifeline: int | None = None
-        self._ui = ""
+        self._pages: dict[str, Any] = {}
         self._tail: deque[str] = deque(maxlen=20)
         self._threads: list[threading.Thread] = []
 
@@ -198,13 +200,12 @@ class SparkSubmitRunner:
             raise ProcessLookupError("The process that supervised this task is gone; its Spark app was ended.")
         code = self._process.poll()
         if code is None:
-            return JobStatus(running=True, detail=self._tail[-1] if self._tail else "", ui=self._ui)
+            return replace(JobStatus(running=True, detail=self._tail[-1] if self._tail else ""), **self._pages)
         for thread in self._threads:
             thread.join(timeout=2)
         reason = "" if code == 0 else f": {self._last_words()}"
-        return JobStatus(
-            False, f"spark-submit ended with status {code}{reason}", read_outcome(self._folder / "outcome")
-        )
+        outcome = read_outcome(self._folder / "outcome")
+        return replace(JobStatus(False, f"spark-submit ended with status {code}{reason}", outcome), **self._pages)
 
     def cancel(self, handle: str) -> None:
         """End the whole process group: politely for a second, then by force.
@@ -403,9 +404,11 @@ class SparkSubmitRunner:
             self._hear(text)
 
     def _hear(self, line: str) -> None:
-        """Take from a line what this runner wants to know: the address of Spark's own page."""
-        _, separator, address = line.partition(SPARK_UI)
-        self._ui = address.strip() if separator else self._ui
+        """Take from a line what this runner wants to know: the addresses of pages."""
+        for name, beginning in _PAGES.items():
+            _, separator, address = line.partition(beginning)
+            if separator:
+                self._pages[name] = address.strip()
 
     def _last_words(self) -> str:
         lines = [*self._tail, *getattr(self._process, "failure", "").splitlines()]

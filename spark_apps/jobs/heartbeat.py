@@ -17,7 +17,18 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
-from spark_apps.jobs.job import SPARK_UI, ErrorDocument, Job, Outcome, redact_outcome, secrets_of, write_outcome
+from spark_apps.jobs.job import (
+    DRIVER_LOG,
+    HISTORY_SERVER,
+    SPARK_HISTORY,
+    SPARK_UI,
+    ErrorDocument,
+    Job,
+    Outcome,
+    redact_outcome,
+    secrets_of,
+    write_outcome,
+)
 from spark_apps.jobs.job_folder import (
     GRACE_SECONDS,
     HEARTBEAT_SECONDS,
@@ -48,6 +59,28 @@ _LATE_SECONDS = 15.0
 _FAREWELL_SECONDS = 20.0
 
 
+def history_page(spark: SparkSession) -> str:
+    """Return the page of an application on its history server; "" where none is named, or no event log is written."""
+    get = spark.conf.get
+    try:
+        server = get(HISTORY_SERVER, "") or get("spark.yarn.historyServer.address", "") or ""
+        application, logged = get("spark.app.id", ""), get("spark.eventLog.enabled", "false")
+    except Exception as error:  # noqa: BLE001 - a server that does not say is as good as none
+        log.debug("%s", error)
+        return ""
+    if not server or not application or str(logged).lower() != "true":
+        return ""
+    address = server if "://" in server else f"http://{server}"
+    return f"{address.rstrip('/')}/history/{application}/"
+
+
+def container_log() -> str:
+    """Return the page of what this driver writes, where it runs in a container of YARN's."""
+    names = ("NM_HOST", "NM_HTTP_PORT", "CONTAINER_ID", "USER")
+    host, port, container, user = (os.environ.get(name, "") for name in names)
+    return f"http://{host}:{port}/node/containerlogs/{container}/{user}" if host and port and container else ""
+
+
 class Reporting:
     """Reports on one job as long as the ``with`` block runs."""
 
@@ -61,7 +94,7 @@ class Reporting:
         self._ended = threading.Event()
         self._lock = threading.Lock()
         self._finished = False
-        self._ui = ""
+        self._ui = self._history = self._log_page = ""
         self._logged = ("", 0.0)
         self._lease: float | None = None
         self._next_version: dict[BegunAttempt, int] = {}
@@ -93,9 +126,11 @@ class Reporting:
 
     def watch(self, spark: SparkSession) -> None:
         """Report the progress of this session's tasks from now on."""
-        self._ui = self.tasks.follow(spark)
-        if self._ui:
-            log.info("%s%s", SPARK_UI, self._ui)
+        self._ui, self._history, self._log_page = self.tasks.follow(spark), history_page(spark), container_log()
+        pages = ((SPARK_UI, self._ui), (SPARK_HISTORY, self._history), (DRIVER_LOG, self._log_page))
+        for beginning, page in pages:
+            if page:
+                log.info("%s%s", beginning, page)
 
     def finish(self, outcome: Outcome) -> bool:
         """Write how the app ended, once; return whether this was the time."""
@@ -147,6 +182,8 @@ class Reporting:
             os.getpid(),
             socket.gethostname(),
             self._ui,
+            self._history,
+            self._log_page,
         )
 
     def _leave_heartbeat(self) -> None:

@@ -97,6 +97,15 @@ class Outcome(msgspec.Struct, frozen=True, omit_defaults=True):
 SPARK_UI = "Spark UI: "
 """Beginning of an app's line with the address of Spark's own page."""
 
+SPARK_HISTORY = "Spark history: "
+"""Beginning of an app's line with the address of its page on a history server, which stays when the app has ended."""
+
+DRIVER_LOG = "Driver log: "
+"""Beginning of an app's line with the address of what its driver writes, where the cluster manager keeps that."""
+
+HISTORY_SERVER = "spark.lakeindex.historyServer"
+"""Setting: the address of the history server that reads the app's event log."""
+
 
 class TaskGone(Exception):
     """The task that was to hand over the job is not there any more."""

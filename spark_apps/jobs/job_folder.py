@@ -73,6 +73,8 @@ class JobHeartbeat(msgspec.Struct, frozen=True, omit_defaults=True):
     pid: int = 0
     host: str = ""
     ui: str = ""
+    history: str = ""
+    log: str = ""
 
     def line(self) -> str:
         """Return the same for people: ``write the rows: 12 of 40 tasks, 3.1/s, about 9 s left``."""

@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from airflow_provider_index.links import SparkUILink, web_address
+from airflow_provider_index.links import DriverLogLink, SparkUILink, web_address
 from airflow_provider_index.reporting import Reporting
 from airflow_provider_index.submission import JobWatch, Submission, cancel
 from spark_apps.jobs.job import ErrorDocument, rebuild_error
@@ -49,7 +49,8 @@ def test_given_a_sign_of_life_whose_page_is_no_web_address_then_no_link_is_made_
     table: Timeline, text: str
 ) -> None:
     folder = JobFolder(table.store, "job")
-    folder.write_heartbeat(JobHeartbeat(1.0, "at work", ui=text))
+    beat = JobHeartbeat(1.0, "at work", ui=text, history=text, log=text)
+    folder.write_heartbeat(beat)
     watch = JobWatch(Submission("job", table.store.uri, "lake"), monotonic=iter(range(0, 10_000, 100)).__next__)
     watch._beat = ("seen",)
 
@@ -59,10 +60,11 @@ def test_given_a_sign_of_life_whose_page_is_no_web_address_then_no_link_is_made_
         pass
 
     operator, pushed = Operator(), Pushed()
-    operator.show_spark_ui({"ti": pushed}, text)
-    operator.spark_ui_url = text
+    operator.show_pages({"ti": pushed}, beat)
+    operator.spark_ui_url = operator.spark_history_url = operator.driver_log_url = text
     assert watch.ui == "" and line == "at work" and pushed.values == []
     assert SparkUILink().get_link(operator, ti_key=None) == "" == web_address(text)
+    assert DriverLogLink().get_link(operator, ti_key=None) == ""
 
 
 class Pushed:
