@@ -360,8 +360,11 @@ class CreateIndex(Action):
         self._checked = snapshot, self.definition(snapshot)
         self._check_only_one(snapshot.state)
 
-    def definition(self, snapshot: Snapshot) -> IndexDefinition:
-        """Return the definition, completed and checked by the kind's handler."""
+    def definition(self, snapshot: Snapshot, shards: int | None = None) -> IndexDefinition:
+        """Return the definition, completed and checked by the kind's handler.
+
+        :param shards: where their number is not given; by default one that fits the table's rows.
+        """
         handler, table = find(self.kind), snapshot.table
         if not handler.own_storage and not self.deferred:
             raise InvalidInput(
@@ -377,19 +380,22 @@ class CreateIndex(Action):
             index_id=secrets.token_hex(6),
             included=() if self.included is None else self.included.of(names, self.columns),
             deferred=self.deferred,
-            shards=default_shards(rows),
+            shards=default_shards(rows) if shards is None else shards,
             properties=self._properties(table),
             comment=self.comment,
         )
         return handler.complete(snapshot, handler.validate(table, self.storage.of(snapshot, given, handler)))
 
     def is_made(self, snapshot: Snapshot) -> bool:
-        """Return whether the table has the index as it would be made now, whatever its number of shards by default."""
+        """Return whether the table has the index as it would be made now, whatever its rows have decided."""
         entry = snapshot.state.indexes.get(self.name)
         if entry is None:
             return False
-        there = entry.definition
-        return replace(self.definition(snapshot), index_id=there.index_id, shards=there.shards) == there
+        there, found = entry.definition, find(self.kind).found
+        asked = self.definition(snapshot, there.shards)
+        properties = {name: value for name, value in asked.properties.items() if name not in found}
+        properties.update({name: value for name, value in there.properties.items() if name in found})
+        return replace(asked, index_id=there.index_id, properties=properties) == there
 
     def _properties(self, table: TableDefinition) -> dict[str, str]:
         """Return the given properties, and which partition columns an index leaves out that would hold them."""

@@ -463,6 +463,9 @@ class IndexHandler(ABC):
     changeable: ClassVar[frozenset[str]] = frozenset()
     """Properties that may change while the index exists, for they only decide what is done from then on."""
 
+    found: ClassVar[frozenset[str]] = frozenset()
+    """Properties that nobody gives: what is found in the rows decides them, with each build anew."""
+
     @property
     def holds_rows(self) -> bool:
         """True if the index can be read in place of the table's files: the kind has a :meth:`substitute` of its own."""

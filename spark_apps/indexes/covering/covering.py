@@ -27,6 +27,7 @@ from spark_apps.indexes.covering.definition import (
     CHANGEABLE,
     DEFAULTS,
     LAYOUT,
+    SCHEMA,
     complete_definition,
     evolve_definition,
     fields_of,
@@ -243,6 +244,7 @@ class CoveringHandler(FileKind):
 
     kind: ClassVar[str] = "covering"
     changeable: ClassVar[frozenset[str]] = CHANGEABLE
+    found: ClassVar[frozenset[str]] = frozenset({BOUNDS, SCHEMA})
 
     def validate(self, table: TableDefinition, definition: IndexDefinition) -> IndexDefinition:
         return complete_definition(table, definition)
