@@ -18,6 +18,7 @@ _PREFIX = "airflow_provider_index."
 # 128 characters are allowed; a task with several commits adds a number of its own.
 _READABLE = 28
 _DIGITS = 12
+_MADE = re.compile(rf"(.+\.[0-9a-f]{{{_DIGITS}}}\.)[0-9a-f]{{{_DIGITS}}}")
 _UNFIT = re.compile(r"[^A-Za-z0-9_-]+")
 
 
@@ -43,8 +44,12 @@ def prefix_of_task(context: Mapping[str, Any]) -> str:
 
 
 def prefix_of(txn_id: str) -> str:
-    """Return what the ids of a task instance's transactions begin with, from one of them."""
-    return f"{txn_id.rpartition('.')[0]}."
+    """Return what the ids of a task instance's transactions begin with, from one of them.
+
+    An id that was not made by :func:`make_id` is its own alone.
+    """
+    match = _MADE.fullmatch(txn_id)
+    return f"{txn_id}." if match is None else match[1]
 
 
 def once(context: Mapping[str, Any], key: str, make: Callable[[], Any]) -> Any:

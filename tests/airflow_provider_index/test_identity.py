@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from airflow_provider_index.identity import make_id, once, prefix_of_task, round_of, transaction_id
+from airflow_provider_index.identity import make_id, once, prefix_of, prefix_of_task, round_of, transaction_id
 from spark_apps.storage.names import check_txn_id
 
 
@@ -126,6 +126,13 @@ def test_any_run_id_makes_an_id_that_the_timeline_takes_even_with_a_number_behin
     txn_id = make_id("d" * 250, run, "t" * 250, 1_000_000, {})
 
     assert check_txn_id(f"{txn_id}.999")
+
+
+def test_an_id_that_somebody_else_chose_is_of_no_task_whose_rounds_begin_alike() -> None:
+    given = context(None)
+
+    assert prefix_of(transaction_id(given, dict)) == prefix_of_task(given)
+    assert not "etl.load.2026-11-28".startswith(prefix_of("etl.load.2026-11-27"))
 
 
 @pytest.mark.parametrize("dag", ["_nightly", "load_all_orders_of_every_shop_of_the_norths", "__"])
