@@ -156,6 +156,7 @@ class SparkTableOperator(InTransaction, TableOperator):
         self._killed = False
         self._handed_over = False
         self._left = False
+        self._not_ended: LakeIndexError | None = None
         self._deciding: Thread | None = None
         self._retry_follows = False
         self._task_instance: Any = None
@@ -313,8 +314,11 @@ class SparkTableOperator(InTransaction, TableOperator):
     def _end_job_unless_worker_stops(self) -> None:
         if is_running(self._task_instance):
             self._left = True
-        else:
+            return
+        try:
             self._end_job()
+        except LakeIndexError as error:  # which nobody would see in this thread
+            self._not_ended = error
 
     def _end_job(self) -> None:
         if self._submission is not None:
@@ -324,10 +328,12 @@ class SparkTableOperator(InTransaction, TableOperator):
         if self._submission is None:
             self._abort_attempts("the task was killed")
 
-    def _was_killed(self) -> JobFailed:
+    def _was_killed(self) -> LakeIndexError:
         """Return the error with which a task ends that was killed while it waited for a job."""
         if self._deciding is not None:
             self._deciding.join()
+        if self._not_ended is not None:
+            return self._not_ended
         if self._left:
             return JobFailed(
                 f"The worker was asked to stop while {self.program} ran.",

@@ -15,6 +15,7 @@ from airflow_provider_index.compat import AirflowTaskTimeout, TaskDeferred
 from airflow_provider_index.identity import transaction_id
 from airflow_provider_index.operators import VerifyIndexOperator, WriteTableOperator
 from spark_apps.jobs.job_folder import BegunAttempt, JobFolder, JobHeartbeat, list_jobs
+from spark_apps.storage.errors import StorageUnavailable
 from spark_apps.storage.store import Store
 from spark_apps.timeline.creation import create_table
 from spark_apps.timeline.log import Timeline
@@ -195,3 +196,21 @@ def test_given_a_worker_that_is_stopped_when_another_try_follows_then_the_detach
     said = str(operator._was_killed())
     assert ("goes on" in said) == goes_on
     assert ("Nothing was changed." in said) != goes_on
+
+
+def test_given_a_store_that_does_not_answer_when_a_marked_task_ends_its_job_then_the_task_says_that_it_could_not(
+    timeline: Timeline, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given = {"ti": Instance(1, "failed"), "task_state_store": Memory()}
+    at_work(timeline, write(), given)
+    operator = write()
+    with pytest.raises(TaskDeferred):
+        operator.execute(given)
+
+    def away(*_: Any) -> None:
+        raise StorageUnavailable("The store does not answer.", outcome="The job may go on.")
+
+    monkeypatch.setattr(JobFolder, "cancel", away)
+    operator.on_kill()
+
+    assert "The job may go on." in str(operator._was_killed())
