@@ -518,12 +518,23 @@ class SparkTableOperator(InTransaction, TableOperator):
         return None
 
     def execute_complete(
-        self, context: Mapping[str, Any], event: Mapping[str, Any], submission: Mapping[str, Any], txn_id: str | None
+        self,
+        context: Mapping[str, Any],
+        event: Mapping[str, Any],
+        submission: Mapping[str, Any] | None = None,
+        txn_id: str | None = None,
     ) -> Any:
-        """Resume after the trigger has fired: read how the app ended, and what is in the table's log."""
+        """Resume after the trigger has fired: read how the app ended, and what is in the table's log.
+
+        :param submission: and ``txn_id``: of the job. ``dag.test()`` of Airflow up to 3.3 hands on neither; then what
+            the task remembers counts.
+        """
         from airflow_provider_index.submission import Submission
 
         with self.reading(context):
+            if submission is None:
+                submission = self._remembered_submission(context)
+                txn_id = transaction_id(context, self.inputs) if self.commits() else None
             self._submission = Submission.from_dict(submission)
             self.table_location = self.location() or None
             self._show_last_pages(context, self._submission)
@@ -547,6 +558,15 @@ class SparkTableOperator(InTransaction, TableOperator):
             except LakeIndexError as error:
                 self.log.error("%s", error)
         return super().resume_execution(next_method, next_kwargs, context)
+
+    def _remembered_submission(self, context: Mapping[str, Any]) -> Mapping[str, Any]:
+        kept = recall(context, _MEMORY)
+        if isinstance(kept, Mapping):
+            return kept
+        raise InvalidInput(
+            "The task was resumed without the job that it waited for, as dag.test() of some releases of Airflow does.",
+            hint="Run it with deferrable=False there, or by a scheduler: LocalAirflow starts one.",
+        )
 
     def _show_last_pages(self, context: Mapping[str, Any], submission: Submission) -> None:
         """Show the pages that an app reported while nobody but the triggerer watched it."""

@@ -93,6 +93,20 @@ def test_given_a_deferred_task_whose_app_has_failed_then_its_pages_are_those_of_
     assert "lakeindex/tables" in TablePageLink().get_link(task, ti_key=None)
 
 
+def test_given_a_resumption_without_what_was_handed_on_then_the_remembered_job_is_read_or_the_error_says_what_to_do(
+    table: Timeline,
+) -> None:
+    folder = JobFolder(table.store, "a-job-1")
+    folder.finish(FAILED)
+    task, given = VerifyIndexOperator(task_id="v", table=table.store.uri, deferrable=True), context("v")
+    with pytest.raises(AirflowFailException, match=r"dag\.test\(\).*deferrable=False"):
+        task.execute_complete(given, {"status": "done"})
+
+    task._remember(given, Submission("a-job-1", table.store.uri, "index_table_store_default"))
+    with pytest.raises(AirflowFailException, match="by_city differs"):
+        task.execute_complete(given, {"status": "done"})
+
+
 def test_given_a_connection_with_a_history_server_then_apps_are_told_its_address(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
