@@ -13,8 +13,10 @@ from pathlib import Path
 
 import pytest
 
+from spark_apps.jobs.environment import java_home
 from spark_apps.version import __version__
-from tests.packaging.building import PACKAGES, ROOT, Built, build, copy_sources, install
+from tests.documents import blocks
+from tests.packaging.building import LAKE, PACKAGES, ROOT, Built, build, copy_sources, install
 
 URL = "https://forge.example/lake/airflow-provider-index"
 
@@ -106,6 +108,27 @@ def test_the_lake_s_wheel_brings_no_airflow_and_no_spark_and_its_source_distribu
     assert not [name for name in names if "airflow" in name or "spark" in name]
     (rebuilt,) = tmp_path.glob("lakeindex-*.whl")
     assert zipfile.ZipFile(rebuilt).namelist() == zipfile.ZipFile(built[1].wheel).namelist()
+
+
+def test_the_first_page_of_the_lake_s_wheel_runs_where_nothing_else_is_installed(
+    built: tuple[Built, Built], tmp_path: Path
+) -> None:
+    python = install(tmp_path / "empty", f"{built[1].wheel}[spark]", constraints=ROOT / "constraints.txt")
+    page = [block.text for block in blocks(ROOT / LAKE / "README.md") if block.language == "python"]
+    script = tmp_path / "page.py"
+    script.write_text("\n".join(page).replace("/tmp/lake", str(tmp_path / "lake")), encoding="utf-8")
+
+    variables = {"JAVA_HOME": str(java_home()), "PATH": os.environ["PATH"], "PYSPARK_PYTHON": str(python)}
+    done = subprocess.run([python, script], cwd=tmp_path, env=variables, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0 and done.stdout.splitlines()[-1] == "1000", done.stderr
+
+
+def test_the_dag_of_the_first_page_is_read_where_the_wheels_are_installed(installed: Installed) -> None:
+    [dag] = [block.text for block in blocks(ROOT / "README.md") if "with DAG(" in block.text]
+    (installed.home / "first_page.py").write_text(dag, encoding="utf-8")
+
+    done = installed.run(str(installed.home / "first_page.py"))
+    assert done.returncode == 0, done.stderr
 
 
 def test_all_that_is_imported_comes_from_the_environment_and_not_from_the_sources(
