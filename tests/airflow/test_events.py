@@ -105,7 +105,7 @@ def wait_for_mark(lake: Lake, asset: str, version: int, timeout: float = 60) -> 
     deadline = time.monotonic() + timeout
     while True:
         kept = lake.client.get(f"assets/{watched['id']}/state-store")["asset_state_store"]
-        marks = [row["value"] for row in kept]
+        marks = [row["value"]["mark"] for row in kept]
         if [mark["version"] for mark in marks if mark != CommitEventTrigger.before_all] == [version]:
             return
         assert time.monotonic() < deadline, f"the watcher's mark is {kept}, not {version}"

@@ -13,7 +13,8 @@ from tests.airflow_provider_index.ui import lakes
 
 pytestmark = pytest.mark.by_turn(16, whole=True, first=2)
 
-ROUTES = ("", "?conn=lake", "tables?conn=lake&table=shown.orders", "nothing", *(f"static/{n}" for n in static_names()))
+OF_TABLES = ("", "?conn=lake", "tables?conn=lake&table=shown.orders", "nothing")
+ROUTES = (*OF_TABLES, "operators", "operators?name=WriteTableOperator", *(f"static/{n}" for n in static_names()))
 
 
 @pytest.fixture(scope="module")
@@ -48,7 +49,7 @@ def test_airflow_has_loaded_the_plugin_and_shows_it_in_its_navigation(shown: Lak
     assert [error for error in ours if "already registered" not in error["error"]] == []
 
 
-def test_every_route_asks_for_a_login_and_then_for_the_right_to_read_connections(
+def test_every_route_asks_for_a_login_and_those_of_tables_for_the_right_to_read_connections(
     shown: Lake, browser: httpx.Client
 ) -> None:
     answers = {}
@@ -63,11 +64,11 @@ def test_every_route_asks_for_a_login_and_then_for_the_right_to_read_connections
                 headers = {"Authorization": f"Bearer {proof}"}
             answers[who, how] = [browser.get(route, headers=headers).status_code for route in ROUTES]
 
-    refused = len(ROUTES)
     seen = [404 if route == "nothing" else 200 for route in ROUTES]
     for how in ("cookie", "header"):
-        assert answers[None, how] == [401] * refused
-        assert answers["vera", how] == answers["ulf", how] == [403] * refused
+        assert answers[None, how] == [401] * len(ROUTES)
+        refused = [403 if route in OF_TABLES else 200 for route in ROUTES]
+        assert answers["vera", how] == answers["ulf", how] == refused
         assert answers["olga", how] == answers["admin", how] == seen
 
 
