@@ -71,15 +71,16 @@ class SparkSettings:
         ``spark-binary``, ``yarn_resourcemanager_webapp_address``; ``use_ssl``) the extra may hold ``conf``,
         ``environment`` and ``runner_options`` (objects; also as ``secret_conf``, ``secret_runner_options`` and
         ``secret_keytab``, which Airflow's API shows to nobody), ``runner``, ``bundle``, ``history-server`` (its
-        address), and any of the options in :data:`OPTIONS`. For Spark Connect the login is the user's id and the
-        password the token.
+        address), and any of the options in :data:`OPTIONS`. Keys that begin with ``spark.`` are settings, as for
+        ``@task.pyspark``. For Spark Connect the login is the user's id and the password the token.
 
         :raises InvalidInput: for a deploy mode that the master does not offer, or a secret in ``environment``.
         :returns: what runners are made from.
         """
         extra = connection.extra_dejson
         master, parameters = _master(connection)
-        conf = _texts({**_object(connection, "conf"), **_object(connection, "secret_conf")})
+        own = {name: value for name, value in extra.items() if name.startswith("spark.")}
+        conf = _texts({**own, **_object(connection, "conf"), **_object(connection, "secret_conf")})
         if extra.get("namespace"):
             conf.setdefault("spark.kubernetes.namespace", extra["namespace"])
         if extra.get("history-server"):

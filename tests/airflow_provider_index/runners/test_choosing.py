@@ -160,3 +160,9 @@ def test_a_setting_that_is_null_is_none_and_takes_the_connections_away() -> None
 
     assert (spark_settings.conf, spark_settings.environment) == ({"spark.b": "1"}, {})
     assert spark_settings.with_conf({"spark.b": None, "spark.c": True}).conf == {"spark.c": "true"}
+
+
+def test_a_setting_beside_the_others_is_read_as_by_the_provider_s_own_tasks() -> None:
+    spark_settings = settings(host="local", extra_dejson={"spark.a": 1, "spark.b": "x", "conf": {"spark.b": "y"}})
+
+    assert spark_settings.conf == {"spark.a": "1", "spark.b": "y"}

@@ -13,10 +13,11 @@ import pytest
 
 import dags_examples
 from airflow_provider_index.testing import TemporaryLake, temporary_lake
+from airflow_provider_index.testing.lake import SPARK_CONF
 from spark_apps import IndexedTable
 from spark_apps.jobs.environment import java_home
 from tests.documents import DOCS, blocks
-from tests.spark.local import JVM
+from tests.spark.local import INTERPRETED, JVM
 from tests.spark_apps.small_tables import rows_of
 
 pytestmark = [pytest.mark.airflow, pytest.mark.heavy, pytest.mark.timeout(900)]
@@ -31,7 +32,10 @@ def lake(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TemporaryLake]:
         (folder / source.name).write_text(source.read_text())
     [first] = [block for block in blocks(DOCS / "first-index.md") if "with DAG(" in block.text]
     (folder / "first_index.py").write_text(first.text)
-    with temporary_lake(folder, spark_conf={"spark.driver.extraJavaOptions": JVM}) as lake:
+    # Beside each other, where Airflow's own tasks of Spark find them as well.
+    conf = {**SPARK_CONF, **INTERPRETED, "spark.driver.extraJavaOptions": JVM}
+    spark = {"conn_type": "spark", "host": "local[2]", "extra": {**conf, "driver-memory": "1g"}}
+    with temporary_lake(folder, connections={"spark_default": spark}) as lake:
         yield lake
 
 
