@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import compileall
 import gc
 import os
 import sys
@@ -52,6 +53,10 @@ def pytest_configure(config: pytest.Config) -> None:
     Until all tests are collected nothing is garbage, and looking for some takes a third of that time.
     """
     gc.disable()
+    if sys.dont_write_bytecode and not hasattr(config, "workerinput"):
+        # Hundreds of processes that tests start would compile the packages anew, a second each.
+        for package in ("spark_apps", "airflow_provider_index"):
+            compileall.compile_dir(config.rootpath / package, quiet=2)
     if config.getoption("xmlpath"):
         config.pluginmanager.register(Recorder())
     if config.getoption("--unit"):

@@ -46,6 +46,12 @@ _REPOSITORY = """<ivysettings>
 """
 
 
+_UNREACHED = re.compile(
+    r"Server access error|Host \S+ not found|(?:UnknownHost|Connect|SocketTimeout|NoRouteToHost)Exception"
+)
+"""What Ivy writes of a repository that it does not reach."""
+
+
 class Jars:
     """Jars of a Maven repository, which are being fetched by Ivy since this was made.
 
@@ -90,6 +96,12 @@ class Jars:
             if jar.suffix != ".jar" or _artifact(jar) in own:
                 jar.unlink()
         return ""
+
+    @property
+    def reached(self) -> bool:
+        """Whether the repository answered at all, once it was waited for."""
+        log = self._log.read_text(errors="replace")
+        return self._process.returncode != -signal.SIGKILL and _UNREACHED.search(log) is None
 
     def close(self) -> None:
         """End what fetches, if it has not ended."""

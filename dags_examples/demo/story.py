@@ -77,12 +77,25 @@ def run_all(story: Story, *, everything: bool = False) -> None:
         _step(story, "flights_sources", "Delta and Iceberg copies are registered and indexed in place", _registered)
 
 
-def index_lake(story: Story) -> None:
-    """Run the DAG that indexes the Delta table by its name."""
+def index_lake(story: Story, folder: Path) -> bool:
+    """Run the DAG that indexes the Delta table by its name; return whether the table is as it was.
+
+    :param folder: of the table.
+    """
     client, dag_id = story.client, "flights_lake"
     client.wait_for_dags(dag_id)
+    before = _listed(folder)
     _watch(story, dag_id, client.trigger(dag_id))
-    _shows(story, "the table is as it was: log and index are in the warehouse, and found by its name.")
+    same = _listed(folder) == before
+    was = "the table's files are as they were" if same else "THE TABLE'S FILES ARE OTHERS"
+    _shows(story, f"{was}: log and index are in the warehouse, and found by its name.")
+    return same
+
+
+def _listed(folder: Path) -> dict[str, tuple[int, int]]:
+    """Return the files of a folder, each with its size and the time of its last change."""
+    files = ((path, path.stat()) for path in folder.rglob("*") if path.is_file())
+    return {str(path): (stat.st_size, stat.st_mtime_ns) for path, stat in files}
 
 
 def rescale_while_another_writes(story: Story) -> None:

@@ -23,12 +23,13 @@ with (
         tags=["own spark"],
         doc_md=__doc__,
     ),
-    stop_write_window("quiet", table=TABLE, seconds=1800) as window,
+    stop_write_window("quiet", table=TABLE, seconds=1800),
 ):
     SparkSubmitOperator(
         task_id="write_orders",
         application=str(Path(__file__).with_name("orders_app.py")),
-        application_args=["{{ params.warehouse }}", TABLE, window.epoch],
+        # A command line is text, and the epoch a number: a template makes text of it.
+        application_args=["{{ params.warehouse }}", TABLE, "{{ ti.xcom_pull('quiet.open', key='epoch') }}"],
         conn_id="spark_default",
         # The Python that has the package, for the driver and the executors.
         conf={"spark.pyspark.python": sys.executable},

@@ -80,13 +80,16 @@ class CatalogServers:
 
 @contextlib.contextmanager
 def catalog_servers(home: Path) -> Iterator[CatalogServers]:
-    """Start the JVM. :raises ConnectionError: if Maven is not reached."""
+    """Start the JVM.
+
+    :raises ConnectionError: Maven is not reached. :raises RuntimeError: it is, and does not give the jars.
+    """
     from pyspark.java_gateway import launch_gateway
 
     with contextlib.closing(Jars(home / "jars", _WANTED)) as jars:
         missing = jars.wait()
     if missing:
-        raise ConnectionError(missing)
+        raise (RuntimeError if jars.reached else ConnectionError)(missing)
     settings = {"spark.driver.extraClassPath": f"{jars.folder}/*", "spark.driver.memory": "512m"}
     gateway = launch_gateway(_Settings(settings))
     try:

@@ -35,6 +35,7 @@ def test_given_a_repository_that_does_not_answer_then_the_demo_says_so_and_goes_
         assert left._jars is not None and left._jars._process.poll() is not None, (
             "nothing goes on that nobody waits for"
         )
+    assert missing._jars is not None and not missing._jars.reached
     why = "did not answer" if "silent" in repository else "could not be fetched"
     assert why in missing.missing and not (tmp_path / "home" / "jars").exists()
 
