@@ -10,6 +10,7 @@ import sys
 import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from threading import Thread
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
@@ -536,7 +537,8 @@ class SparkTableOperator(InTransaction, TableOperator):
                 submission = self._remembered_submission(context)
                 txn_id = transaction_id(context, self.inputs) if self.commits() else None
             self._submission = Submission.from_dict(submission)
-            self.table_location = self.location() or None
+            with suppress(LakeIndexError):  # a connection that is gone must not keep the job from being ended
+                self.table_location = self.location() or None
             self._show_last_pages(context, self._submission)
             outcome = self._end_of(self._submission, event["status"], txn_id, event.get("error"))
             return self.done(context, self.conclude(txn_id, outcome))
