@@ -25,7 +25,7 @@ from spark_apps.timeline.log import Timeline
 from tests.spark import jobs
 from tests.spark.yarn import Yarn, start_node_manager, yarn_cluster
 
-pytestmark = [pytest.mark.heavy, pytest.mark.timeout(900), pytest.mark.by_turn(8, whole=True)]
+pytestmark = [pytest.mark.heavy, pytest.mark.timeout(900), pytest.mark.by_turn(8)]
 
 LOG = logging.getLogger("tests.yarn")
 SLEEP = "SELECT id, concat('', reflect('java.lang.Thread', 'sleep', bigint({}))) AS city FROM range(0, 1, 1, 1)"

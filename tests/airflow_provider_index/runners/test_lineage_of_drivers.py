@@ -11,6 +11,9 @@ from typing import Any
 
 import pytest
 
+# One process serves all of them, and imports all of Airflow.
+pytestmark = pytest.mark.by_turn(8, whole=True)
+
 KEY = "planted-40e1"
 SCRIPT = """
 import json, logging
