@@ -856,23 +856,34 @@ class IndexedTable(Printed):
         mode: Literal["quick", "full"] = "full",
         partitions: Iterable[str] | None = None,
         *,
+        where: str | None = None,
+        plan_only: bool = False,
         txn_id: str | None = None,
         window: int | None = None,
-    ) -> Receipt:
+    ) -> Any:
         """Compact the files of the index ``name``, or else the table's file groups; the rows stay the same.
 
         ::
 
             trips.compact(partitions=["dt=2026-11-11"])
+            trips.compact(where="dt >= '2026-11-01'", plan_only=True)
             trips.compact("by_city")
 
         :param mode: ``full``: each file group into one base file; ``quick``: only deltas with deltas.
         :param partitions: compact only these partitions of the table, as paths.
+        :param where: compact only partitions in which a row may satisfy this predicate.
+        :param plan_only: return what of the table would be compacted, and do nothing.
         :raises IndexNotFound: if there is no index of this name.
         :raises InvalidInput: for arguments that cannot be used.
         """
         if name is None:
-            return self._run(CompactTable(mode, partitions), txn_id, window)
+            action = CompactTable(mode, partitions, where)
+            return self._planned(action) if plan_only else self._run(action, txn_id, window)
+        if partitions is not None or where is not None or plan_only:
+            raise InvalidInput(
+                "An index is compacted as a whole, and without a plan.",
+                hint="Leave partitions, where and plan_only out, or the index's name, to compact the table.",
+            )
         from spark_apps.actions.indexing import CompactIndex
 
         return self._run(CompactIndex(name, mode), txn_id, window)

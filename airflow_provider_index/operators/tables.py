@@ -5,7 +5,7 @@ Compacting is a job for Spark; what expires or brings back versions commits from
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Any
 
 from airflow_provider_index.arguments import (
@@ -26,20 +26,34 @@ class CompactTableOperator(SparkTableOperator):
 
     ::
 
-        CompactTableOperator(task_id="compact", table="shop.orders", mode="full", conf={"spark.executor.cores": 4})
+        CompactTableOperator(task_id="compact", table="shop.orders", mode="full", partitions=["dt={{ ds }}"])
 
     :param mode: ``quick`` compacts the file groups for which it pays, ``full`` all groups with deltas.
+    :param partitions: only these partitions, as paths; all by default.
+    :param where: only partitions in which a row may satisfy this SQL predicate, such as ``dt >= '2026-11-01'``.
+
+    Returns the receipt; with ``plan_only`` the files and bytes of each partition that would be compacted.
     """
 
     program = "compact_index"
     stageable = "alone"
+    can_plan = True
 
     @declares_arguments
-    def __init__(self, *, mode: Annotated[str, _MODE] = "quick", **kwargs: Any) -> None:
+    def __init__(
+        self,
+        *,
+        mode: Annotated[str, _MODE] = "quick",
+        partitions: Sequence[str] | None = None,
+        where: str | None = None,
+        **kwargs: Any,
+    ) -> None:
         super().__init__(**kwargs)
 
     def arguments(self) -> dict[str, Any]:
-        return {"name": None, **super().arguments()}
+        # Without them, a task's transaction is named as before there were any.
+        confined = {name: given for name, given in super().arguments().items() if given is not None}
+        return {"name": None, **confined}
 
 
 class CompactIndexOperator(IndexOperator):

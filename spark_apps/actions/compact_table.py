@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
-from typing import ClassVar, TypeGuard, get_args
+from dataclasses import dataclass
+from typing import Any, ClassVar, TypeGuard, get_args
 
 from spark_apps.actions.key_location import positions_over
 from spark_apps.actions.limits import FOOTER_THREADS
@@ -14,6 +15,8 @@ from spark_apps.actions.upsert_plan import existing_targets, plan_upsert
 from spark_apps.mergetree.read import positions_target
 from spark_apps.mergetree.tree import FileGroups, Snapshot
 from spark_apps.mergetree.write import CompactMode, FoldPlan, fold, folding_metrics, plan_fold
+from spark_apps.query.planning import matching_partitions, parse_for_session
+from spark_apps.query.predicates import check_predicate
 from spark_apps.storage.errors import ConcurrentWrite, InvalidInput
 from spark_apps.timeline.commit import Guard
 from spark_apps.timeline.delta import publishing
@@ -33,6 +36,38 @@ from spark_apps.timeline.state import State
 _ZONED = re.compile(r"\btimestamp\b")
 
 
+@dataclass(frozen=True)
+class PartitionCompaction:
+    """A partition of which files are to be folded: how many, and their bytes."""
+
+    partition: str
+    files: int
+    bytes: int
+
+
+@dataclass(frozen=True)
+class CompactionPlan:
+    """The file groups that a compaction would fold, as figures by partition."""
+
+    mode: str
+    partitions: tuple[PartitionCompaction, ...]
+
+    @property
+    def files(self) -> int:
+        """The files that are read."""
+        return sum(one.files for one in self.partitions)
+
+    @property
+    def bytes(self) -> int:
+        """The bytes of these files."""
+        return sum(one.bytes for one in self.partitions)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the plan as JSON types."""
+        parts = [{"partition": one.partition, "files": one.files, "bytes": one.bytes} for one in self.partitions]
+        return {"mode": self.mode, "partitions": parts, "files": self.files, "bytes": self.bytes}
+
+
 class CompactTable(Action):
     """Folding of deltas into bases (``full``) or with each other (``quick``); the rows stay the same.
 
@@ -40,13 +75,17 @@ class CompactTable(Action):
     published table, from before a column was widened.
 
     :param partitions: paths; all by default.
+    :param where: a predicate; partitions in which no row can satisfy it are left out.
     """
 
     operation: ClassVar[Operation] = COMPACT
     staging = "alone"
 
-    def __init__(self, mode: CompactMode = "full", partitions: Iterable[str] | None = None) -> None:
+    def __init__(
+        self, mode: CompactMode = "full", partitions: Iterable[str] | None = None, where: str | None = None
+    ) -> None:
         self.mode = check_mode(mode)
+        self.where = where
         self.partitions = None if partitions is None else list(partitions)
         self._inputs: dict[GroupKey, list[DataFile]] = {}
         self._beside: dict[GroupKey, list[DataFile]] = {}
@@ -54,16 +93,30 @@ class CompactTable(Action):
 
     def validate(self, snapshot: Snapshot) -> None:
         self.confined_to(snapshot.table)
+        if self.where is not None:
+            check_predicate(snapshot, self.where)
 
-    def plan(self, snapshot: Snapshot) -> FoldPlan:
-        """Return what would be folded."""
+    def plan(self, snapshot: Snapshot) -> CompactionPlan:
+        """Return what would be folded, in figures."""
+        plan = self._fold_plan(snapshot)
+        counts: dict[str, list[DataFile]] = {}
+        for (partition, _), files in plan.groups.items():
+            counts.setdefault(partition, []).extend(files)
+        parts = (PartitionCompaction(path, len(files), sum(one.bytes for one in files)) for path, files in
+                 sorted(counts.items()))  # fmt: skip
+        return CompactionPlan(self.mode, tuple(parts))
+
+    def _fold_plan(self, snapshot: Snapshot) -> FoldPlan:
         groups, paths = snapshot.groups(DATA_TREE), self.confined_to(snapshot.table)
         if paths is not None:
             groups = {key: files for key, files in groups.items() if key[0] in paths}
+        if self.where is not None:
+            may_match = matching_partitions(snapshot, parse_for_session(snapshot, self.where))
+            groups = {key: files for key, files in groups.items() if key[0] in may_match}
         return plan_fold(groups, self.mode, _files_of_earlier_form(snapshot, groups) if self.mode == "full" else ())
 
     def work(self, attempt: Attempt) -> StagedChanges | None:
-        plan = self.plan(attempt.snapshot)
+        plan = self._fold_plan(attempt.snapshot)
         if not plan.groups:
             return None
         attempt.phase("fold file groups", 0, len(plan.groups))

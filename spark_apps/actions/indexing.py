@@ -61,6 +61,7 @@ from spark_apps.timeline.model import (
     RemoveFile,
     TableDefinition,
     Write,
+    WriteMode,
     definition_scope,
     table_scope,
 )
@@ -583,8 +584,11 @@ class RefreshIndex(Action):
         if context.table != attempt.snapshot.table:
             work.actions.insert(0, PutTable(context.table))
             work.writes.append(Write(SCHEMA_SCOPE, "replace"))
-        # Two refreshes at once would each write what the other does not know of.
-        work.writes.append(Write(definition_scope(self.name), "replace" if self._changes_columns else "fold"))
+        # Two refreshes at once would each write what the other does not know of; not so where both only add entries, of
+        # partitions that they do not share.
+        mode: WriteMode = "replace" if self._changes_columns else "fold"
+        apart = None if handler.unique_keys or not _only_adds(work) else attempt.partitions
+        work.writes += [Write(definition_scope(self.name, path), mode) for path in (apart or (None,))]
         if self._changes_columns:
             work.reads.append(SCHEMA_SCOPE)
         if self.mode == "full" and attempt.partitions is None:
@@ -592,6 +596,14 @@ class RefreshIndex(Action):
             building.take(done)
             building.check_counts()
         return work
+
+
+def _only_adds(work: StagedChanges) -> bool:
+    """Return whether work on an index puts entries beside those that are there, and takes none of them away."""
+    return all(
+        isinstance(action, MarkCovered) or (isinstance(action, AddFile) and not action.tombstones)
+        for action in work.actions
+    )
 
 
 class CompactIndex(Action):

@@ -107,6 +107,8 @@ def _check_index(arguments: Mapping[str, Any], state: State) -> None:
     if arguments.get("name") is not None:
         state.index(arguments["name"])
     _check_partitions(arguments.get("partitions"), state)
+    if arguments.get("where") is not None:
+        check_where(arguments["where"], state.table)
 
 
 def _check_indexes(arguments: Mapping[str, Any], state: State) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from spark_apps.jobs.job import Job
-from spark_apps.jobs.program import arguments_of, commit_options, load_table, main
+from spark_apps.jobs.program import arguments_of, load_table, main, plan_or_commit
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 def compact_index(spark: SparkSession, job: Job) -> Any:
     """Run ``IndexedTable.compact`` with the job's arguments."""
-    return load_table(spark, job).compact(**arguments_of(job), **commit_options(job))
+    return plan_or_commit(job, load_table(spark, job).compact, arguments_of(job))
 
 
 if __name__ == "__main__":

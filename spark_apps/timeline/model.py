@@ -66,7 +66,8 @@ class Struct(msgspec.Struct, frozen=True, omit_defaults=True):
 class Scope(Struct, frozen=True):
     """A part of the table.
 
-    ``table`` holds all others, ``partition`` holds its buckets, ``definition`` without a name those of all indexes.
+    ``table`` holds all others, ``partition`` holds its buckets, ``definition`` without a name those of all indexes, and
+    with a partition what an index holds of it.
     Names of indexes that differ in case only are one, as they are in SQL.
     """
 
@@ -85,6 +86,8 @@ class Scope(Struct, frozen=True):
                 return False
             return "partition" in kinds or self.group == other.group
         if kinds == {"definition"}:
+            if self.partition is not None and other.partition is not None and self.partition != other.partition:
+                return False
             return self.name is None or other.name is None or self.name.lower() == other.name.lower()
         return self == other
 
@@ -131,8 +134,9 @@ def shard_scope(tree: str, group: str) -> Scope:
     return Scope("shard", name=tree, group=group)
 
 
-def definition_scope(index: str) -> Scope:
-    return Scope("definition", name=index)
+def definition_scope(index: str, partition: str | None = None) -> Scope:
+    """Return the scope of an index's definition, or of what the index holds of one partition."""
+    return Scope("definition", partition, name=index)
 
 
 CONFIG_SCOPE = Scope("config")

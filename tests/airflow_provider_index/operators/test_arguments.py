@@ -16,7 +16,6 @@ from airflow_provider_index.identity import transaction_id
 from airflow_provider_index.operators import (
     BucketRescaleOperator,
     BuildIndexOperator,
-    CompactTableOperator,
     RegisterTableOperator,
     VerifyIndexOperator,
     WriteTableOperator,
@@ -128,7 +127,7 @@ def test_given_a_rerun_then_a_warning_says_that_a_clear_does_it_and_it_makes_no_
     assert again.inputs() == write(sql="a").inputs()
 
 
-@pytest.mark.parametrize("kind", [CompactTableOperator, VerifyIndexOperator])
+@pytest.mark.parametrize("kind", [RegisterTableOperator, VerifyIndexOperator])
 def test_a_plan_is_refused_where_there_is_none(kind: type) -> None:
     with pytest.raises(InvalidInput, match="makes no plan"):
         kind(task_id="t", table="/t", plan_only=True)

@@ -10,8 +10,11 @@ import pytest
 from spark_apps import IndexedTable
 from spark_apps.actions.bucket_rules import NewRules
 from spark_apps.actions.compact_table import CompactTable
+from spark_apps.actions.indexing import RefreshIndex
 from spark_apps.actions.rescale import Rescale
 from spark_apps.actions.write import Delete, Insert, InsertOverwrite, Upsert
+from spark_apps.jobs.job import Job
+from spark_apps.programs.refresh_index import refresh_index
 from spark_apps.storage import errors
 from spark_apps.timeline.model import DATA_TREE
 from tests.spark_apps.frames import frame
@@ -157,3 +160,85 @@ def test_a_compaction_that_meets_a_window_over_a_partition_folds_the_others(spar
     assert {key: len(files) for key, files in after._state.groups(DATA_TREE).items()} == {
         ("p=a", "0"): 2, ("p=b", "0"): 1,
     }  # fmt: skip
+
+
+KINDS = {
+    "secondary": {"columns": ["v"]},
+    "compact": {"columns": ["v"]},
+    "covering": {"columns": ["v"], "included": ["id"]},
+    "skipping": {"columns": ["minmax(id)"]},
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_refreshes_of_one_index_over_other_partitions_both_commit_and_the_index_agrees(
+    spark: Any, table: IndexedTable, kind: str
+) -> None:
+    table.create_index("i", kind=kind, deferred=True, **KINDS[kind])
+    table.refresh_index("i")
+    for path in "abc":
+        table.upsert(batch(spark, range(20, 25), path, path))
+
+    after = go(
+        table,
+        RefreshIndex("i", partitions=["p=a", "p=b"]),
+        lambda other: other.refresh_index("i", partitions=["p=c"]),
+    )
+
+    assert not after._state.index("i").lag
+    assert after.verify("i").ok
+    assert {row.id for row in after.read(where="v = 'b'").collect()} == set(range(20, 25))
+
+
+def test_refreshes_that_share_a_partition_or_take_entries_away_do_not_go_together(
+    spark: Any, table: IndexedTable, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table.create_index("i", kind="secondary", columns=["v"], deferred=True)
+    table.refresh_index("i")
+    table.upsert(batch(spark, range(20, 25), "b", "b"))
+    table.delete("id = 1")
+    for path, other in (("p=b", "p=b"), ("p=a", "p=b"), ("p=b", None)):
+        with pytest.raises(errors.ConcurrentWrite):
+            go(
+                IndexedTable.load(spark, table.uri),
+                RefreshIndex("i", mode="full", partitions=[path]),
+                lambda meanwhile, other=other: meanwhile.refresh_index(
+                    "i", mode="full", partitions=None if other is None else [other, "p=a"]
+                ),
+            )
+
+    # A task begins again on what the other has committed.
+    table.delete("id = 2")
+    work, met = RefreshIndex.work, []
+
+    def overtaken(self: RefreshIndex, attempt: Any) -> Any:
+        done = work(self, attempt)
+        if not met:
+            met.append(True)
+            IndexedTable.load(spark, table.uri).refresh_index("i", mode="full")
+        return done
+
+    monkeypatch.setattr(RefreshIndex, "work", overtaken)
+    job = Job("refresh_index", table.uri, {"name": "i", "mode": "full", "partitions": ["p=a"]}, txn_id="task")
+    assert refresh_index(spark, job).version is not None and met
+    assert IndexedTable.load(spark, table.uri).verify("i").ok
+
+
+def test_a_compaction_of_some_partitions_leaves_the_others_and_its_plan_says_what_it_would_read(
+    spark: Any, table: IndexedTable
+) -> None:
+    for _ in range(2):
+        table.upsert(batch(spark, [1, 2], "b", "b"))
+    version = table.version
+
+    plan = table.compact(where="p >= 'b' AND id = 1", plan_only=True)
+    assert [(one.partition, one.files) for one in plan.partitions] == [("p=b", 2)] and plan.bytes > 0
+    assert plan.to_dict()["files"] == 2 and IndexedTable.load(spark, table.uri).version == version
+    assert table.compact(where="p = 'c'").version is None
+    table.compact(where="p >= 'b'")
+    groups = table._state.groups(DATA_TREE)
+    assert len(groups["p=b", "0"]) == 1 and len(groups["p=a", "0"]) == 2
+    with pytest.raises(errors.InvalidInput, match="nope"):
+        table.compact(where="nope = 1")
+    with pytest.raises(errors.InvalidInput, match="as a whole"):
+        table.compact("i", plan_only=True)
