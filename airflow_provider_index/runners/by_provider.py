@@ -95,6 +95,11 @@ class Launch:
         self.binary.write_text(f'#!/bin/sh\nexec {words} "$@"\n')
         self.binary.chmod(0o700)
 
+    @property
+    def starts(self) -> bool:
+        """Whether programs may be started from the folder; not where it is mounted ``noexec``."""
+        return os.access(self.binary, os.X_OK)
+
     def group(self, while_: Callable[[], bool]) -> int | None:
         """Return the process group, once the launcher has said it; ``None`` if it does not as long as it may."""
         deadline = time.monotonic() + GROUP_SECONDS

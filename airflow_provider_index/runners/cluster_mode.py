@@ -83,8 +83,10 @@ class ClusterModeRunner(SparkSubmitRunner):
             self._name = _pod_name(job)
             archive, application = self._where(job)
             self._log.info("Submitting %s to %s, in cluster mode", job.program, self._settings.master)
-            if by_provider.follows(self._settings):
-                return self._submit_by_operator(binary, job, archive, application, surroundings, folder)
+            followed = by_provider.follows(self._settings)
+            launch = by_provider.Launch(folder, binary, surroundings, folder) if followed else None
+            if launch is not None and launch.starts:
+                return self._submit_by_operator(launch, job, archive, application, folder)
             command = self._command(binary, job, archive, application, folder)
             process = self._run(command, subprocess.PIPE, surroundings, folder)
             self._start(self._relay, process.stdout)
@@ -169,11 +171,10 @@ class ClusterModeRunner(SparkSubmitRunner):
         return {**given, "conf": conf, "files": files, "py_files": apps}
 
     def _submit_by_operator(
-        self, binary: str, job: Job, archive: Any, application: list[str], env: dict[str, str], folder: Path
+        self, launch: by_provider.Launch, job: Job, archive: Any, application: list[str], folder: Path
     ) -> str:
         """Let the provider's operator submit, and return the id by which it follows the app."""
         program, *arguments = application
-        launch = by_provider.Launch(folder, binary, env, folder)
         given = {**self._arguments(job, archive, folder), "application": program, "application_args": arguments}
         self._operator = operator = ClusterOperator(self._settings, {**given, "spark_binary": str(launch.binary)})
         self._process = process = HookProcess(operator.submit, launch)

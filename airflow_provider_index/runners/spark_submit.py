@@ -249,9 +249,11 @@ class SparkSubmitRunner:
         self._lifeline = os.open(pipe, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
         application = [str(program), str(pipe)]
         self._log.info("Submitting %s to %s", job.program, self._settings.master)
-        if self.by_hook and by_provider.submits(self._settings):
+        by_hook = self.by_hook and by_provider.submits(self._settings)
+        launch = by_provider.Launch(folder, binary, surroundings, workdir) if by_hook else None
+        if launch is not None and launch.starts:
             process: subprocess.Popen[str] | HookProcess = self._run_by_hook(
-                binary, job, bundle.archive, application, surroundings, workdir
+                launch, job, bundle.archive, application, workdir
             )
         else:
             command = self._command(binary, job, bundle.archive, application, workdir)
@@ -286,15 +288,13 @@ class SparkSubmitRunner:
         return self._process
 
     def _run_by_hook(
-        self, binary: str, job: Job, archive: Path, application: list[str], env: dict[str, str], folder: Path
+        self, launch: by_provider.Launch, job: Job, archive: Path, application: list[str], folder: Path
     ) -> HookProcess:
         """Let the hook of Airflow's provider start ``spark-submit``, by a launcher that makes a process group of it."""
         program, *arguments = application
         given = {**self._arguments(job, archive, folder), "application_args": arguments}
-        launch = by_provider.Launch(folder, binary, env, folder)
-        self._process = by_provider.submit_by_hook(
-            self._settings, given, program, launch, by_provider.Lines(self._take, self._log)
-        )
+        lines = by_provider.Lines(self._take, self._log)
+        self._process = by_provider.submit_by_hook(self._settings, given, program, launch, lines)
         return self._process
 
     def _let_go(self) -> None:

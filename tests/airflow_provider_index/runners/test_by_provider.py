@@ -315,3 +315,17 @@ def test_given_a_hook_that_fails_before_it_starts_anything_then_the_error_says_s
 
     with pytest.raises(JobFailed, match="was not started"):
         submitted(stand_in)
+
+
+def test_given_a_folder_from_which_nothing_may_be_started_then_our_own_submit_runs(
+    stand_in: StandIn, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # As access(2) answers below a mount with noexec.
+    access = os.access
+    monkeypatch.setattr("os.access", lambda path, mode: Path(path).name != "launch" and access(path, mode))
+    runner, handle = submitted(stand_in)
+    try:
+        assert "status 0" in ended(runner, handle)
+    finally:
+        runner.close()
+    assert stand_in.call()["group"] == int(handle)
