@@ -3,6 +3,7 @@ process and killed. YARN's word for an application proves nothing of its driver:
 
 from __future__ import annotations
 
+import contextlib
 import json
 import logging
 import signal
@@ -35,7 +36,11 @@ CREATE = {"schema": "id bigint, city string", "record_key": ["id"], "buckets": 1
 
 @pytest.fixture(scope="module")
 def yarn(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Yarn]:
-    with yarn_cluster(tmp_path_factory.mktemp("yarn")) as cluster:
+    with contextlib.ExitStack() as running:
+        try:
+            cluster = running.enter_context(yarn_cluster(tmp_path_factory.mktemp("yarn")))
+        except ConnectionError as error:
+            pytest.skip(f"YARN NOT TESTED: {error}")
         yield cluster
 
 
