@@ -31,6 +31,7 @@ BESIDE = {
         "import_shadowing",
         "compat",
         "connected",
+        "documentation",  # a task's text is made with the task
         "failures",
         "identity",
         "links",
