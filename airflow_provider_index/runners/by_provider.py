@@ -97,7 +97,7 @@ class Launch:
 
     @property
     def starts(self) -> bool:
-        """Whether programs may be started from the folder; not where it is mounted ``noexec``."""
+        """The permission to start programs from the folder; there is none where it is mounted ``noexec``."""
         return os.access(self.binary, os.X_OK)
 
     def group(self, while_: Callable[[], bool]) -> int | None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import sys
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,8 @@ def main() -> int:
     order = json.loads(sys.stdin.read())
     sys.stdin = Path("/dev/null").open()  # noqa: SIM115 - for the rest of the process
     dag = _dag(order["dags"], order["dag_id"])
-    run = dag.test(run_conf=order["conf"], mark_success_pattern=order["skip"], logical_date=None)
+    date = order["date"] and datetime.fromisoformat(order["date"])
+    run = dag.test(run_conf=order["conf"], mark_success_pattern=order["skip"], logical_date=date)
     answer = {"dag_id": order["dag_id"], "state": str(run.state.value), **_tasks(run)}
     target = Path(sys.argv[1])
     target.with_suffix(".part").write_text(json.dumps(answer, default=str))

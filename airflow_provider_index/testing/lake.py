@@ -16,6 +16,7 @@ import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from datetime import datetime
 from functools import cache
 from importlib import import_module
 from pathlib import Path
@@ -75,6 +76,7 @@ class TemporaryLake:
         expect: str = "success",
         skip: str | None = None,
         timeout: float = 600,
+        logical_date: datetime | None = None,
     ) -> DagTestReport:
         """Run a DAG by ``dag.test()``.
 
@@ -88,11 +90,13 @@ class TemporaryLake:
         :param skip: a pattern of task ids which are marked a success instead of run, such as a sensor for something
             outside.
         :param timeout: seconds.
+        :param logical_date: of the run, for templates such as ``{{ ds }}``, with its time zone; none by default.
         :param dag_id: of a DAG in the lake's folder.
         :returns: how it ended: state, tasks, what they returned, the log.
         :raises DagRunFailed: the run ended otherwise, or there is no such DAG; with what was logged last.
         """
-        order = {"dags": str(self.dags), "dag_id": dag_id, "conf": dict(conf or {}), "skip": skip}
+        date = None if logical_date is None else logical_date.isoformat()
+        order = {"dags": str(self.dags), "dag_id": dag_id, "conf": dict(conf or {}), "skip": skip, "date": date}
         with tempfile.TemporaryDirectory(prefix="dag-test-") as folder:
             answer = Path(folder) / "answer.json"
             done = subprocess.run(
