@@ -140,7 +140,11 @@ def faults(text: str) -> list[str]:
     named = re.findall(r"(?<![\w.-])([a-z]\w*)=(?![=>])", text)
     found += [f"no argument {name}" for name in named if name not in ARGUMENTS]
     found += [f"no argument {name}" for name in NAMED.findall(text) if name not in ARGUMENTS | FUNCTIONS.keys()]
-    found += [f"no command {name}" for name in re.findall(r"lakeindex ([a-z-]+)", text) if name not in COMMANDS]
+    found += [
+        f"no command {name}"
+        for name in re.findall(r"(?<!newer )(?<!version of )lakeindex ([a-z-]+)", text)
+        if name not in COMMANDS
+    ]
     found += [f"no option {name}" for name in re.findall(r"(?<!\S)(--[a-z-]+)", text) if name not in OPTIONS]
     classes = re.findall(r"\b[A-Z][A-Za-z]+(?:Operator|Sensor)\b", text)
     found += [f"no operator {name}" for name in classes if name not in FUNCTIONS]
