@@ -46,6 +46,7 @@ class LocalConnectServer(LocalServer):
     :param memory: of its JVM.
     :param token: what a client has to bring.
     :param home: folder for its log, scratch files and settings; a temporary one, removed at the end, unless given.
+    :param port: where it listens; one that is free, known once it has started, unless given.
     """
 
     def __init__(
@@ -56,18 +57,18 @@ class LocalConnectServer(LocalServer):
         memory: str = "1g",
         token: str | None = None,
         home: str | os.PathLike[str] | None = None,
+        port: int = 0,
     ) -> None:
         super().__init__(home, prefix="spark-connect-", log="connect.log")
         self.token = token
-        self.port = 0
+        self.port = port
         self._master, self._memory = master, memory
         self._conf = {
             **SPARK_CONF,
             # Unlike an app's, this JVM lives for minutes: the first compiler's own 48 MB of code would be full.
             "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=256m",
             "spark.connect.grpc.binding.address": _LOOPBACK,
-            # Any that is free; the log says which.
-            "spark.connect.grpc.binding.port": "0",
+            "spark.connect.grpc.binding.port": str(port),
             "spark.sql.warehouse.dir": str(self.home / "warehouse"),
             "spark.local.dir": str(self.home / "local"),
             "spark.pyspark.python": sys.executable,

@@ -10,10 +10,12 @@ import argparse
 import contextlib
 import os
 import shutil
+import socket
 import subprocess
 import sys
 import time
 from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -28,14 +30,17 @@ from dags_examples.demo.advised import follow_advice
 from dags_examples.demo.connector import Connector
 from dags_examples.demo.report import check_copies, check_table
 from dags_examples.demo.story import Story, index_lake, run_all, timed
+from spark_apps.jobs.environment import class_sharing
 
 if TYPE_CHECKING:
+    import pandas as pd
     from pyspark.sql import SparkSession
 
 SMALL = {
     # A Spark that lives for seconds, on two cores: Java's second compiler and a collector with threads of its own cost
     # more than they give.
-    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=256m -XX:+UseSerialGC",
+    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=256m -XX:+UseSerialGC "
+    + class_sharing(),
     # Each sort would set 64 MB to zero, by the size of the heap.
     "spark.buffer.pageSize": "1m",
 }
@@ -64,38 +69,22 @@ def main() -> int:
     options = parser.parse_args()
     console = Console(width=None if sys.stdout.isatty() else 140, highlight=False)
     started = time.monotonic()
-
     work = options.work.absolute()
     shutil.rmtree(work, ignore_errors=True)
-    connector = Connector(work / "connector", options.repository)
-    with (
-        contextlib.closing(connector),
-        timed(console, "The raw flights are landed as files, the way they would arrive"),
-        _compiling(),
-    ):
-        flights = data.raw()
-        data.land(flights, work / "landing")
-        if options.all:
-            data.copy(flights, work / "copies")
-        of_delta = connector.settings()
-    server = LocalConnectServer({**SMALL, **of_delta}, memory="2g", home=work / "spark")
-    with server, _airflow(work, server) as airflow, contextlib.ExitStack() as ending:
+    flights, connector, of_delta = _landed(console, work, options)
+    server = LocalConnectServer({**SMALL, **of_delta}, memory="2g", home=work / "spark", port=_free_port())
+    with _airflow(work, server) as airflow, contextlib.ExitStack() as ending:
         with timed(console, "Airflow and a Spark Connect server start on this machine"):
-            airflow.start()
+            ending.callback(server.stop)
+            with ThreadPoolExecutor(1) as pool:
+                serving = pool.submit(server.start)
+                airflow.start()
+                serving.result()
             spark = _session(server)
             ending.callback(spark.stop)
         console.print(f"  {airflow.url} (user {airflow.username}, password {airflow.password})")
         story = Story(airflow.client, work / "warehouse", spark, console)
-        run_all(story, everything=options.all)
-        with timed(console, "The table is checked against the raw data"):
-            agreed = [check_table(console, story, data.expected(flights), flights)]
-        if options.all:
-            with timed(console, "The same flights in tables of others"):
-                agreed.append(check_copies(console, spark, work / "copies", flights))
-        with timed(
-            console, "Advice on indexes, from the queries that the table was asked, and what following it saves"
-        ):
-            agreed.append(follow_advice(console, spark, story.table(), data.left(flights)))
+        agreed = _shown(console, story, flights, work, everything=options.all)
         if of_delta:
             with timed(console, "A Delta table in Spark's catalog: an index on it, by its name"):
                 console.print(f"  {lake.make(spark, flights, work / 'lake' / 'flights')}")
@@ -110,6 +99,50 @@ def main() -> int:
             _wait(console, airflow)
     # Without a network all else is shown, and that is well; a repository that was named has to give the jars.
     return 0 if all(agreed) and (of_delta or options.repository is None) else 1
+
+
+def _landed(
+    console: Console, work: Path, options: argparse.Namespace
+) -> tuple[pd.DataFrame, Connector, dict[str, str]]:
+    """Land the raw flights, and fetch Delta's connector meanwhile.
+
+    :return: the flights, the connector, and the settings of a Spark that has it; none if it cannot be had.
+    """
+    connector = Connector(work / "connector", options.repository)
+    with (
+        contextlib.closing(connector),
+        timed(console, "The raw flights are landed as files, the way they would arrive"),
+        _compiling(),
+    ):
+        flights = data.raw()
+        data.land(flights, work / "landing")
+        if options.all:
+            data.copy(flights, work / "copies")
+        of_delta = connector.settings()
+    if of_delta:
+        # Behind Spark's own jars: before them, no archive of classes would fit.
+        behind = (os.environ.get("SPARK_DIST_CLASSPATH"), connector.class_path)
+        os.environ["SPARK_DIST_CLASSPATH"] = os.pathsep.join(path for path in behind if path)
+    return flights, connector, of_delta
+
+
+def _shown(console: Console, story: Story, flights: pd.DataFrame, work: Path, *, everything: bool) -> list[bool]:
+    """Run the DAGs on the table of flights, compare it with the raw data, follow advice; return what agrees."""
+    run_all(story, everything=everything)
+    with timed(console, "The table is checked against the raw data"):
+        agreed = [check_table(console, story, data.expected(flights), flights)]
+    if everything:
+        with timed(console, "The same flights in tables of others"):
+            agreed.append(check_copies(console, story.spark, work / "copies", flights))
+    with timed(console, "Advice on indexes, from the queries that the table was asked, and what following it saves"):
+        agreed.append(follow_advice(console, story.spark, story.table(), data.left(flights)))
+    return agreed
+
+
+def _free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port: int = free.getsockname()[1]
+    return port
 
 
 @contextlib.contextmanager

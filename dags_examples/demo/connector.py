@@ -128,15 +128,22 @@ class Connector:
         if self._jars is not None:
             self._jars.close()
 
+    @property
+    def class_path(self) -> str:
+        """Where the jars are, as a class path; empty where nothing is fetched."""
+        return f"{self._jars.folder}/*" if self._jars is not None else ""
+
     def settings(self) -> dict[str, str]:
-        """Return the settings of a Spark that has the connector, once its jars are there; none if it cannot be had."""
+        """Return the settings of a Spark that has the jars on its class path, once they are there.
+
+        :return: none if the connector cannot be had.
+        """
         if self._jars is None:
             return {}
         self.missing = self._jars.wait()
         if self.missing:
             return {}
         return {
-            "spark.driver.extraClassPath": f"{self._jars.folder}/*",
             "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
             "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
             # A log of few lines is read by 50 tasks else.

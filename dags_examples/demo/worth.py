@@ -34,7 +34,7 @@ from rich.table import Table
 from dags_examples.demo import data
 from dags_examples.demo.report import Verdicts
 from spark_apps import IndexedTable, enable, explain
-from spark_apps.jobs.environment import java_home
+from spark_apps.jobs.environment import class_sharing, java_home
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -52,6 +52,7 @@ SETTINGS = {
     "spark.driver.memory": "3g",
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
+    "spark.driver.extraJavaOptions": class_sharing(),
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
     "spark.log.level": "ERROR",

@@ -49,7 +49,21 @@ LIBRARIES = {
 _OPTIONAL_MODULE = "jdk.incubator.vector"
 
 
+CLASS_ARCHIVES = (Path(sys.prefix) / "java.jsa", Path(sys.prefix) / "spark.jsa")
+"""Archives of classes that a JVM maps in place of loading them, beside the interpreter: Java's own, where it comes
+without one, and Spark's."""
+
 # --- Java ---
+
+
+def class_sharing() -> str:
+    """Return the option of a JVM that starts with the archive of Spark's classes; nothing where none was made.
+
+    It fits a JVM whose class path begins as that of every Spark does (``SPARK_DIST_CLASSPATH`` is put at the end); any
+    other starts without it. See the JDK's page on class data sharing.
+    """
+    files = ":".join(str(path) for path in CLASS_ARCHIVES if path.exists())
+    return f"-XX:SharedArchiveFile={files} -Xlog:cds*=off" if CLASS_ARCHIVES[1].exists() and " " not in files else ""
 
 
 def java_home() -> Path:

@@ -10,23 +10,14 @@ sharing.
 from __future__ import annotations
 
 import subprocess
-import sys
 import tempfile
 from pathlib import Path
 from typing import Any
 
-from spark_apps.jobs.environment import java_home
+from spark_apps.jobs.environment import CLASS_ARCHIVES, java_home
 
-ARCHIVE = Path(sys.prefix) / "spark.jsa"
-# For a Java that comes without an archive of its own classes, on which the other one builds.
-BASE = Path(sys.prefix) / "java.jsa"
+BASE, ARCHIVE = CLASS_ARCHIVES
 DDL = "id bigint, city string, dt string, ts bigint"
-
-
-def sharing() -> str:
-    """Return the option of a JVM that starts with the archive; nothing where there is none."""
-    files = ":".join(str(path) for path in (BASE, ARCHIVE) if path.exists())
-    return f" -XX:SharedArchiveFile={files} -Xlog:cds*=off" if ARCHIVE.exists() and " " not in files else ""
 
 
 def _java() -> Path:

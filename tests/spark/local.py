@@ -8,10 +8,9 @@ import sys
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
-from spark_apps.jobs.environment import java_home
+from spark_apps.jobs.environment import class_sharing, java_home
 from spark_apps.storage.supported import spark_release
 from tests.spark import local_files
-from tests.spark.archive import sharing
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -22,7 +21,7 @@ COMPILED = {"spark.sql.codegen.wholeStage": "true", "spark.sql.codegen.factoryMo
 
 # A process that lives for minutes gains nothing from the JVM's second compiler, nor from a collector with threads of
 # its own, and loads Spark's classes from an archive in half the time.
-JVM = f"-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=256m -XX:+UseSerialGC{sharing()}"
+JVM = f"-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=256m -XX:+UseSerialGC {class_sharing()}"
 
 # From the start as much memory as tests take in the end, most of it for what lives a query long: otherwise a fifteenth
 # of the time goes into making room.
