@@ -30,17 +30,14 @@ from dags_examples.demo.advised import follow_advice
 from dags_examples.demo.connector import Connector
 from dags_examples.demo.report import check_copies, check_table
 from dags_examples.demo.story import Story, index_lake, run_all, timed
-from spark_apps.jobs.environment import class_sharing
+from dags_examples.demo.worth import JVM
 
 if TYPE_CHECKING:
     import pandas as pd
     from pyspark.sql import SparkSession
 
 SMALL = {
-    # A Spark that lives for seconds, on two cores: Java's second compiler and a collector with threads of its own cost
-    # more than they give.
-    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=256m -XX:+UseSerialGC "
-    + class_sharing(),
+    "spark.driver.extraJavaOptions": JVM,
     # Each sort would set 64 MB to zero, by the size of the heap.
     "spark.buffer.pageSize": "1m",
 }
@@ -186,7 +183,7 @@ def _airflow(work: Path, server: LocalConnectServer) -> Iterator[LocalAirflow]:
 
 
 def _measure(console: Console, work: Path, of_delta: Mapping[str, str]) -> bool:
-    """Ask two million flights, and the Delta table if there is one, in a process whose Spark has the usual settings.
+    """Ask two million flights, and the Delta table if there is one, in a process with a Spark of its own.
 
     :param of_delta: settings by which a Spark has delta-spark. :return: whether all is well.
     """
