@@ -1,4 +1,4 @@
-"""An app of one's own, as `spark-submit` starts it: warehouse, table and the epoch of a stop-write window.
+"""An app of one's own, as `spark-submit` starts it: where a table is, and the epoch of a stop-write window.
 
 Beside the DAG that submits it; it is no DAG.
 """
@@ -8,14 +8,14 @@ from __future__ import annotations
 import sys
 
 
-def main(warehouse: str, name: str, epoch: str) -> None:
+def main(location: str, epoch: str) -> None:
     """Upsert ten orders within the window."""
     from pyspark.sql import SparkSession
 
     from spark_apps import IndexedTable
 
     spark = SparkSession.builder.appName("orders").getOrCreate()
-    table = IndexedTable.load(spark, name, warehouse=warehouse)
+    table = IndexedTable.load(spark, location)
     receipt = table.upsert(spark.sql("SELECT id, 'lima' AS city FROM range(200, 210)"), window=int(epoch))
     sys.stdout.write(f"Version {receipt.version}: {receipt.metrics}\n")
     spark.stop()

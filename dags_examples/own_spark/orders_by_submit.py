@@ -19,7 +19,7 @@ TABLE = "shop.orders"
 with (
     DAG(
         "orders_by_submit",
-        params={"warehouse": Param("/data/warehouse", type="string", title="The folder of the tables")},
+        params={"location": Param("/data/warehouse/shop/orders", type="string", title="Where the table is")},
         tags=["own spark"],
         doc_md=__doc__,
     ),
@@ -29,7 +29,7 @@ with (
         task_id="write_orders",
         application=str(Path(__file__).with_name("orders_app.py")),
         # A command line is text, and the epoch a number: a template makes text of it.
-        application_args=["{{ params.warehouse }}", TABLE, "{{ ti.xcom_pull('quiet.open', key='epoch') }}"],
+        application_args=["{{ params.location }}", "{{ ti.xcom_pull('quiet.open', key='epoch') }}"],
         conn_id="spark_default",
         # The Python that has the package, for the driver and the executors.
         conf={"spark.pyspark.python": sys.executable},

@@ -146,7 +146,7 @@ def test_given_tasks_of_airflows_own_spark_provider_then_they_write_rows_with_th
     as_on_a_worker = replace(lake, env={**lake.env, "PATH": path, "JAVA_HOME": str(java_home())})
 
     by_session = as_on_a_worker.run("orders_by_pyspark", {"city": "rome"})
-    in_window = as_on_a_worker.run("orders_by_submit", {"warehouse": str(lake.warehouse)})
+    in_window = as_on_a_worker.run("orders_by_submit", {"location": lake.location("shop.orders")})
 
     assert by_session.xcoms["write_orders"]["operation"] == "upsert"
     assert set(in_window.tasks.values()) == {"success"}, in_window.log
