@@ -13,7 +13,8 @@ from pathlib import Path
 
 from setuptools import setup
 
-FOLDERS = {"airflow-provider-index": "", "lakeindex": "packaging/lakeindex"}
+FOLDERS = {"airflow-provider-index": "", "lakeindex": "docs"}
+"""Where the page stands that is each one's README: its links begin there."""
 SISTER = re.compile(r"lakeindex(\[\w+\])?")
 
 

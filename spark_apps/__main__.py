@@ -1,8 +1,8 @@
 """``lakeindex``, or ``python -m spark_apps``: what one does with tables and the apps from a shell.
 
 The commands about tables are in :mod:`spark_apps.cli`. This module has those of the apps: ``quickstart`` shows on this
-machine what an index does; ``bundle`` puts the apps where drivers on other machines can read them, a folder of this
-machine or of an object store; ``libraries`` lists what those machines need.
+machine what an index does; ``example`` makes the tables of the documents; ``bundle`` puts the apps where drivers on
+other machines can read them, a folder of this machine or of an object store; ``libraries`` lists what those need.
 """
 
 from __future__ import annotations
@@ -42,9 +42,21 @@ def quickstart(arguments: tuple[str, ...]) -> None:
 
     The table has five million rows. Starts Spark.
     """
-    from spark_apps.cli import quickstart as example
+    from spark_apps.cli import quickstart as shown
 
-    click.get_current_context().exit(example.main(list(arguments)))
+    click.get_current_context().exit(shown.main(list(arguments)))
+
+
+@app.command("example", add_help_option=False, context_settings={"ignore_unknown_options": True})
+@click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
+def example(arguments: tuple[str, ...]) -> None:
+    """Make the tables of the documents in a folder.
+
+    The Python blocks of the pages run on them. Starts Spark.
+    """
+    from spark_apps.cli import example as lake
+
+    click.get_current_context().exit(lake.main(list(arguments)))
 
 
 @app.command("bundle")

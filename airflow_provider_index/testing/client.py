@@ -288,6 +288,10 @@ class AirflowClient:
         }
         self.post(f"dags/{dag_id}/clearTaskInstances", body)
 
+    def delete_run(self, dag_id: str, run_id: str) -> None:
+        """Delete a run that has ended; another one may have its id then."""
+        self._request("DELETE", f"dags/{dag_id}/dagRuns/{_part(run_id)}")
+
     def mark(self, dag_id: str, run_id: str, task_id: str, state: str) -> None:
         """Mark a task by hand as ``success`` or ``failed``.
 

@@ -10,6 +10,7 @@ import base64
 import binascii
 import logging
 import os
+import re
 import selectors
 import stat
 import traceback
@@ -111,11 +112,15 @@ class TaskGone(Exception):
     """The task that was to hand over the job is not there any more."""
 
 
+_JAVA_STACK = re.compile(r"\nJVM stacktrace:|\n\tat ")
+"""Where it begins in the text of an error: of PySpark's, and of py4j's."""
+
+
 def describe_error(error: BaseException) -> ErrorDocument:
     """Return the document of an exception; of Spark's own only what a person can read, not the Java stack."""
     trace = "".join(traceback.format_exception(error))[-20_000:]
     if not isinstance(error, LakeIndexError):
-        text = str(error).split("\nJVM stacktrace:")[0].strip() or type(error).__name__
+        text = _JAVA_STACK.split(str(error), 1)[0].strip() or type(error).__name__
         text = "\n".join([*getattr(error, "__notes__", ()), text])
         return ErrorDocument(type(error).__name__, text[:4000], trace=trace)
     receipt = getattr(error, "receipt", None)

@@ -1,20 +1,23 @@
 """Runs the blocks of Python of the documents, page by page, in their order, each page in one namespace.
 
-A page says what its reader types and nothing else; the tables that it speaks of are made here, one function a page, in
-a folder that takes the place of the stores that it names. Blocks for DAGs are run inside of one, without a scheduler:
-every operator reads its arguments. What is not run is named with its reason, and what runs elsewhere with its test.
+A page says what its reader types and nothing else. The tables that it speaks of are those of ``lakeindex example``, in
+a folder that takes the place of the addresses that it names. Blocks for DAGs are run inside of one, without a
+scheduler: every operator reads its arguments. What is not run is named with its reason, and what runs elsewhere with
+its test.
 """
 
 from __future__ import annotations
 
 import ast
 import re
+import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from spark_apps.cli import example
 from tests.documents import DOCS, PAGES, Block, blocks
 
 pytestmark = pytest.mark.by_turn(8)
@@ -40,7 +43,7 @@ ONLY_READ = {
 """Page and number of a block -> why it is not run: that it can be read is all that is known."""
 
 _OF_A_DAG = re.compile(r"\b\w+(Operator|Sensor)\(|airflow|stop_write_window\(|index_transaction\(")
-_STORES = re.compile(r"^(s3://|/tmp/warehouse|/data/|/lake|/landing)")
+_STORES = re.compile(r"^(s3://|/tmp/(warehouse|lake|logs|own)\b|/data/|/lake|/landing)")
 
 
 def numbered(page: Path) -> list[tuple[int, Block]]:
@@ -100,69 +103,9 @@ def run(block: Block, names: dict[str, Any], folder: Path) -> None:
 
 # --- what pages speak of --------------------------------------------------------------------------------------------
 
-TRIPS = "id string, city string, fare double, rider string, dt string"
-Setup = Callable[[Any, Path], dict[str, Any]]
-
 
 def rows(spark: Any, select: str, count: int = 60) -> Any:
     return spark.sql(f"SELECT {select} FROM range({count})")
-
-
-def trips(spark: Any, uri: Path, **more: Any) -> Any:
-    """A keyed table of trips in which every page finds what it asks for."""
-    from spark_apps import IndexedTable
-
-    table = IndexedTable.create(spark, uri, TRIPS, ["id"], partition_by=["dt"], **{"buckets": 1, **more})
-    table.upsert(of_trips(spark))
-    return table
-
-
-def of_trips(spark: Any) -> Any:
-    return rows(
-        spark,
-        "concat('k', id) AS id, if(id % 3 = 0, 'sfo', 'nyc') AS city, id / 2.0D AS fare, "
-        "concat('r-', id % 20) AS rider, concat('2026-11-1', id % 2) AS dt",
-    )
-
-
-def readme(spark: Any, folder: Path) -> dict[str, Any]:
-    trips(spark, folder / "lake/trips")
-    return {"rows": of_trips(spark)}
-
-
-def first_index(spark: Any, folder: Path) -> dict[str, Any]:
-    return {}
-
-
-def tables(spark: Any, folder: Path) -> dict[str, Any]:
-    return {}
-
-
-def publishing(spark: Any, folder: Path) -> dict[str, Any]:
-    of_trips(spark).write.parquet(f"{folder}/lake/raw")
-    return {}
-
-
-def compact(spark: Any, folder: Path) -> dict[str, Any]:
-    from spark_apps import IndexedTable
-
-    table = IndexedTable.create(spark, folder / "t", "id bigint, origin string", ["id"], buckets=1)
-    table.upsert(rows(spark, "id, if(id < 9, 'SFO', 'JFK') AS origin"))
-    return {"table": table}
-
-
-def advice(spark: Any, folder: Path) -> dict[str, Any]:
-    return {"table": trips(spark, folder / "lake/trips")}
-
-
-def skipping(spark: Any, folder: Path) -> dict[str, Any]:
-    from spark_apps import IndexedTable
-
-    ddl = "id bigint, ts timestamp, user_id bigint, city string, note string"
-    table = IndexedTable.create(spark, folder / "t", ddl, ["id"], buckets=2)
-    columns = "id, TIMESTAMP'2026-11-01' AS ts, id AS user_id, if(id < 9, 'SFO', 'Jfk') AS city, 'an umbrella' AS note"
-    table.upsert(rows(spark, columns))
-    return {"table": table}
 
 
 def covering(spark: Any, folder: Path) -> dict[str, Any]:
@@ -180,107 +123,8 @@ def covering(spark: Any, folder: Path) -> dict[str, Any]:
     }
 
 
-def erasure(spark: Any, folder: Path) -> dict[str, Any]:
-    trips(spark, folder / "data/warehouse/lake/trips").create_index("by_rider", "secondary", ["rider"])
-    return {}
-
-
-def indexes(spark: Any, folder: Path) -> dict[str, Any]:
-    from spark_apps import IndexedTable
-
-    schema = "id bigint, city string, tail string, dt string"
-    table = IndexedTable.create(spark, folder / "t", schema, ["id"], partition_by=["dt"], buckets=1)
-    table.upsert(rows(spark, "id, concat('c', id % 4) AS city, concat('n', id) AS tail, '2026-11-11' AS dt"))
-    return {"table": table}
-
-
-def in_process(spark: Any, folder: Path) -> dict[str, Any]:
-    from spark_apps import IndexedTable
-
-    trips(spark, folder / "lake/trips").create_index("by_city", "secondary", ["city"])
-    rides = IndexedTable.create(spark, folder / "lake/rides", "id string, ts timestamp", ["id"], buckets=1)
-    rides.upsert(
-        rows(spark, "concat('r', id) AS id, timestamp'2026-11-10 20:00:00Z' + make_interval(0,0,0,0,id) AS ts", 3)
-    )
-    return {}
-
-
-def reading(spark: Any, folder: Path) -> dict[str, Any]:
-    table = trips(spark, folder / "lake/trips")
-    table.create_index("keys", "record")
-    trips(spark, folder / "lake/db/trips")
-    riders = "concat('r-', id) AS id, concat('n', id) AS name, if(id < 3, 'sfo', 'nyc') AS city"
-    rows(spark, riders, 20).write.parquet(f"{folder}/lake/raw/riders")
-    return {"table": table}
-
-
-def rescale(spark: Any, folder: Path) -> dict[str, Any]:
-    return {"uri": folder / "t"}
-
-
-def sources(spark: Any, folder: Path) -> dict[str, Any]:
-    files = "concat('t', id) AS trip_id, concat('r-', id % 20) AS rider"
-    for name in ("lake/trips", "lake/raw/trips"):
-        rows(spark, files).write.parquet(f"{folder}/{name}")
-    from spark_apps import IndexedTable
-
-    # A log that stands apart from its source, as on another bucket.
-    IndexedTable.register(spark, folder / "lake/raw/trips", index_root=folder / "logs", name="trips")
-    return {}
-
-
-def sql(spark: Any, folder: Path) -> dict[str, Any]:
-    trips(spark, folder / "lake/warehouse/db/trips")
-    return {}
-
-
-def streaming(spark: Any, folder: Path) -> dict[str, Any]:
-    from spark_apps import IndexedTable
-
-    schema = "id bigint, state string, total double"
-    table = IndexedTable.create(spark, folder / "lake/orders", schema, ["id"], buckets=1)
-    landing = folder / "landing/orders"
-    landing.mkdir(parents=True)
-    (landing / "1.json").write_text('{"id": 1, "state": "new", "total": 2.5}\n')
-    stream = spark.readStream.schema(schema).json(str(landing))
-    return {"table": table, "stream": stream}
-
-
-def transactions(spark: Any, folder: Path) -> dict[str, Any]:
-    table = trips(spark, folder / "t")
-    table.create_index("by_city", "secondary", ["city"])
-    return {"uri": str(folder / "t"), "rows": of_trips(spark).where("city = 'sfo'")}
-
-
-SETUPS: dict[str, Setup] = {
-    "README.md": readme,
-    "compact.md": compact,
-    "covering.md": covering,
-    "skipping.md": skipping,
-    "advice.md": advice,
-    "erasure.md": erasure,
-    "first-index.md": first_index,
-    "in-process.md": in_process,
-    "indexes.md": indexes,
-    "reading.md": reading,
-    "rescale.md": rescale,
-    "sources.md": sources,
-    "sql.md": sql,
-    "streaming.md": streaming,
-    "tables.md": tables,
-    "open-tables.md": publishing,
-    "transactions.md": transactions,
-}
-
-
-def seven_versions(names: dict[str, Any]) -> None:
-    """Make the version that the page of tables goes back to."""
-    for _ in range(4):
-        names["table"].close_window(names["table"].open_window("somebody").epoch)
-
-
-BEFORE: dict[tuple[str, int], Callable[[dict[str, Any]], None]] = {("tables.md", 1): seven_versions}
-"""Page and number of a block of those that are run -> what has happened since the block before it."""
+OWN: dict[str, Callable[[Any, Path], dict[str, Any]]] = {"covering.md": covering}
+"""Pages that are not on the example lake -> what makes their tables, and the names that they use."""
 
 OTHERWISE = {"2026-11-20T00:00Z": "2999-12-31T00:00Z", "range(1000000)": "range(100000)"}
 """What is said otherwise here: a moment after the table was made, and fewer rows."""
@@ -295,22 +139,28 @@ def found_and_verified(names: dict[str, Any], printed: str) -> None:
 
 
 def answered_by_its_index(names: dict[str, Any], printed: str) -> None:
-    assert re.search(r"^used .*\n.*\nby_city ", printed, re.MULTILINE), printed
+    assert re.search(r"^used .*\n.*\nby_rider ", printed, re.MULTILINE), printed
+    [read, skipped] = map(int, re.search(r"files +(\d+) read, (\d+) skipped", printed).groups())  # type: ignore[union-attr]
+    assert read <= 5 and skipped >= 12, printed
+
+
+def answered_by_its_first_index(names: dict[str, Any], printed: str) -> None:
+    assert re.search(r"^used .*\n.*\nby_city ", printed, re.MULTILINE) and printed.rstrip().endswith("1000"), printed
 
 
 def erased(names: dict[str, Any], printed: str) -> None:
-    assert names["trips"].read("rider = 'r-17'").count() == 0 and names["trips"].read().count() == 57
+    assert names["trips"].read("rider = 'r-17'").count() == 0 and names["trips"].read().count() == 19_996
 
 
 def read_in_process(names: dict[str, Any], printed: str) -> None:
-    assert sorted(row["id"] for row in names["rows"].to_pylist()) == ["k1", "k2"] and names["some"].num_rows == 17
+    assert sorted(row["id"] for row in names["rows"].to_pylist()) == ["k1", "k2"] and names["some"].num_rows == 2_250
     assert sorted(names["late"]["id"].to_pylist()) == ["r1", "r2"]  # from 21:00 UTC on
-    assert "nyc" in printed and "sfo" in printed
+    assert "osl" in printed
 
 
 def found_where_it_is(names: dict[str, Any], printed: str) -> None:
     assert set(names["found"]["id"].to_pylist()) == {"k1", "k7"}
-    assert names["trips"].count() == 20 and names["plan"].files > 0
+    assert names["trips"].count() == 2_500 and names["plan"].files > 0
 
 
 def the_page_s_rules(names: dict[str, Any], printed: str) -> None:
@@ -339,6 +189,7 @@ PROMISES: dict[str, Callable[[dict[str, Any], str], None]] = {
     "README.md": answered_by_its_index,
     "erasure.md": erased,
     "first-index.md": found_and_verified,
+    "lakeindex.md": answered_by_its_first_index,
     "in-process.md": read_in_process,
     "reading.md": found_where_it_is,
     "rescale.md": the_page_s_rules,
@@ -361,24 +212,28 @@ def as_it_was(spark: Any) -> Iterator[Any]:
         spark.catalog.dropTempView(view)
 
 
+@pytest.fixture(scope="module")
+def example_lake(spark: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("example") / "lake"
+    example.make(spark, folder)
+    return folder
+
+
 @pytest.mark.by_turn(8)
 @pytest.mark.parametrize("page", OF_SPARK, ids=lambda page: page.stem)
 def test_what_a_page_types_into_spark_works(
-    as_it_was: Any, page: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    as_it_was: Any, example_lake: Path, page: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    import spark_apps
-    from spark_apps import IndexedTable
-
-    names: dict[str, Any] = {"__name__": page.stem, "spark": as_it_was, "spark_apps": spark_apps}
-    names |= {"IndexedTable": IndexedTable, **SETUPS[page.name](as_it_was, tmp_path)}
-    for number, block in enumerate(run_here(page, of_a_dag=False)):
-        BEFORE.get((page.name, number), lambda _: None)(names)
+    names: dict[str, Any] = {"__name__": page.stem, "spark": as_it_was}
+    shutil.copytree(example_lake, tmp_path / "tmp" / "lake")
+    names |= OWN.get(page.name, lambda *_: {})(as_it_was, tmp_path)
+    for block in run_here(page, of_a_dag=False):
         run(block, names, tmp_path)
         for other in blocks(page):
             if other.title == "Spark's own" and names.get("__line__", 0) < other.line < _next(page, block):
                 names["__line__"] = other.line
                 for statement in filter(str.strip, other.text.split(";")):
-                    as_it_was.sql(statement.replace("s3:/", str(tmp_path))).collect()
+                    as_it_was.sql(statement.replace("/tmp/lake", f"{tmp_path}/tmp/lake")).collect()
     if page.name in PROMISES:
         PROMISES[page.name](names, capsys.readouterr().out)
 
@@ -441,7 +296,7 @@ def test_the_operators_of_a_page_take_what_they_are_given(page: Path, tmp_path: 
 def test_every_page_s_blocks_are_run_or_named_with_the_reason_why_not() -> None:
     known = {(page.name, number) for page in WRITTEN for number, _ in numbered(page)}
     assert {*ELSEWHERE, *ONLY_READ} <= known
-    assert {page.name for page in OF_SPARK} == set(SETUPS)
+    assert set(OWN) <= {page.name for page in OF_SPARK}
     for (page, _), test in ELSEWHERE.items():
         text = (DOCS.parent / test).read_text(encoding="utf-8")
         assert page in text, f"{test} does not name {page}"

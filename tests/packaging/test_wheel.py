@@ -15,8 +15,8 @@ import pytest
 
 from spark_apps.jobs.environment import java_home
 from spark_apps.version import __version__
-from tests.documents import blocks
-from tests.packaging.building import LAKE, PACKAGES, ROOT, Built, build, copy_sources, install
+from tests.documents import DOCS, blocks
+from tests.packaging.building import PACKAGES, ROOT, Built, build, copy_sources, install
 
 URL = "https://forge.example/lake/airflow-provider-index"
 
@@ -114,9 +114,9 @@ def test_the_first_page_of_the_lake_s_wheel_runs_where_nothing_else_is_installed
     built: tuple[Built, Built], tmp_path: Path
 ) -> None:
     python = install(tmp_path / "empty", f"{built[1].wheel}[spark]", constraints=ROOT / "constraints.txt")
-    page = [block.text for block in blocks(ROOT / LAKE / "README.md") if block.language == "python"]
+    page = [block.text for block in blocks(DOCS / "lakeindex.md") if block.language == "python"]
     script = tmp_path / "page.py"
-    script.write_text("\n".join(page).replace("/tmp/lake", str(tmp_path / "lake")), encoding="utf-8")
+    script.write_text("\n".join(page).replace("/tmp/own", str(tmp_path / "own")), encoding="utf-8")
 
     variables = {"JAVA_HOME": str(java_home()), "PATH": os.environ["PATH"], "PYSPARK_PYTHON": str(python)}
     done = subprocess.run([python, script], cwd=tmp_path, env=variables, capture_output=True, text=True, timeout=300)

@@ -47,6 +47,7 @@ MEANINGS: dict[str, list[tuple[Any, Any]]] = {
     "repair": [FALSE, TRUE],
     "deferred": [FALSE, TRUE],
     "if_exists": [FALSE, TRUE],
+    "if_not_exists": [FALSE, TRUE],
     "mode": [("full", "full"), ("quick", "quick")],
     "kind": [("secondary", "secondary")],
     "columns": [("city", ["city"]), (["city", "to_date(ts)"], ["city", "to_date(ts)"])],
