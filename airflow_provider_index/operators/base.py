@@ -229,7 +229,8 @@ class SparkTableOperator(InTransaction, TableOperator):
 
         # What a stage names may come from another stage.
         if self.transaction is None:
-            check_job(self.program, self.arguments(), self.hook.timeline(self.table).head)
+            state = self.hook.timeline(self.table).head
+            check_job(self.program, self.arguments(), state, here=self._spark_is_here())
 
     def _spark_is_here(self) -> bool:
         """Return whether Spark runs on this machine; where no connection says so, it will not be started elsewhere."""

@@ -18,8 +18,11 @@ from spark_apps.timeline.state import State
 if TYPE_CHECKING:
     from spark_apps.sql.syntax import Token
 
-_QUERIES = ("SELECT", "WITH", "FROM", "VALUES", "TABLE", "MAP", "REDUCE", "(")
-"""What a query of Spark's may begin with."""
+_QUERIES = (
+    *("SELECT", "WITH", "FROM", "VALUES", "TABLE", "MAP", "REDUCE", "("),
+    *("SHOW", "DESCRIBE", "DESC", "EXPLAIN"),
+)
+"""What a query of Spark's may begin with, or a statement that has rows and changes nothing."""
 
 _UNFINISHED = frozenset(
     ("AND", "OR", "NOT", "IN", "LIKE", "IS", "BETWEEN", "=", "<", ">", "!", "+", "-", "*", "/", ",")
@@ -27,16 +30,21 @@ _UNFINISHED = frozenset(
 """What a predicate cannot end with."""
 
 
-def check_job(program: str, arguments: Mapping[str, Any], state: State) -> None:
+def check_job(program: str, arguments: Mapping[str, Any], state: State, *, here: bool = True) -> None:
     """Check the arguments of a job on a table that is there.
 
     :param program: name of the app.
     :param arguments: of the app, as JSON types.
     :param state: of the table's log.
+    :param here: whether the app runs by this machine's Python. Another may have packages with kinds of index that
+        this one lacks.
     :raises LakeIndexError: for what the app would refuse, by the log alone.
     """
+    from spark_apps.indexes.registry import available
+
     check = _CHECKS.get(program)
-    if check is not None:
+    unknown = not here and program == "build_index" and available(arguments["kind"]) is None
+    if check is not None and not unknown:
         check(arguments, state)
 
 

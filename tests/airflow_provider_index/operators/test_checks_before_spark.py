@@ -70,6 +70,20 @@ def test_given_a_mistake_that_the_log_shows_then_the_task_ends_before_spark(
     assert re.search(said, ended(kind, table.store.uri, **arguments), re.DOTALL)
 
 
+@pytest.mark.parametrize("kind", ["acme.kinds.Geo", "geo"])
+def test_given_a_kind_that_only_the_clusters_python_may_have_then_it_is_left_to_the_app(
+    table: Timeline, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    monkeypatch.setenv("AIRFLOW_CONN_CLUSTER", json.dumps({"conn_type": "spark", "host": "yarn"}))
+    build = {"table": table.store.uri, "index": "i", "kind": kind, "columns": ["p"]}
+    there = BuildIndexOperator(task_id="t", spark_conn_id="cluster", **build)
+    there.read_arguments()
+
+    there.check_before_spark()
+
+    assert kind in ended(BuildIndexOperator, **build), "where Spark is here it is a mistake"
+
+
 def test_given_a_source_that_is_not_there_then_neither_spark_is_started_nor_a_table_made(
     table: Timeline, tmp_path: Path
 ) -> None:
