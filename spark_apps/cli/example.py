@@ -73,9 +73,6 @@ def main(arguments: Sequence[str] = ()) -> int:
         except LakeIndexError as error:
             sys.stderr.write(f"{error}\n")
             return 1
-        except Exception:
-            sys.stderr.write(log.read_text(errors="replace") if log.exists() else "")
-            raise
     tables = ", ".join(sorted(path.name for path in (folder / "db").iterdir()))
     sys.stdout.write(f"{folder}: the tables {tables} below db, files of others below raw and landing\n")
     return 0

@@ -140,17 +140,25 @@ def session(log: Path) -> Iterator[SparkSession]:
 
 @contextlib.contextmanager
 def errors_into(log: Path) -> Iterator[None]:
-    """Write what this process and those that it starts report as errors into a file."""
+    """Write what this process and those that it starts report as errors into a file; show it for an unforeseen one."""
     sys.stderr.flush()
     before = os.dup(2)
     with log.open("wb") as file:
         os.dup2(file.fileno(), 2)
+    unforeseen = False
     try:
         yield
+    except LakeIndexError:
+        raise
+    except Exception:
+        unforeseen = True
+        raise
     finally:
         sys.stderr.flush()
         os.dup2(before, 2)
         os.close(before)
+        if unforeseen:
+            sys.stderr.write(log.read_text(errors="replace"))
 
 
 def main(arguments: Sequence[str] = ()) -> int:
@@ -170,9 +178,6 @@ def main(arguments: Sequence[str] = ()) -> int:
         except LakeIndexError as error:
             sys.stderr.write(f"{error}\n")
             return 1
-        except Exception:
-            sys.stderr.write(log.read_text(errors="replace") if log.exists() else "")
-            raise
     kept = "" if chosen.keep is None else f" Table and index are in {chosen.keep}."
     say("", f"{time.monotonic() - started:.0f} s in all.{kept}")
     return 0 if good else 1
