@@ -8,7 +8,7 @@ import os
 import sys
 import tempfile
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -123,6 +123,41 @@ def in_this_turn(items: list[pytest.Item]) -> list[pytest.Item]:
         drawn = of_this_turn(list(some.values()), turns, place, first=first)
         left -= {id(item) for together in drawn for item in together}
     return [item for item in items if id(item) not in left]
+
+
+def _end_if_interrupted() -> Generator[None]:
+    """Around a part of a test: one that was interrupted ends the run, as what has no failure of its own.
+
+    Where py4j waits for the JVM an interrupt becomes an error of py4j's, which would make a failed test of the one that
+    a run's limit cut off.
+    """
+    try:
+        return (yield)
+    except Exception as error:
+        cause: BaseException | None = error
+        while cause is not None and not isinstance(cause, KeyboardInterrupt):
+            cause = cause.__cause__ or cause.__context__
+        if cause is not None:
+            raise KeyboardInterrupt from error
+        raise
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_setup() -> Generator[None]:
+    """End a run that is interrupted while a fixture is made."""
+    return _end_if_interrupted()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call() -> Generator[None]:
+    """End a run that is interrupted in a test."""
+    return _end_if_interrupted()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_teardown() -> Generator[None]:
+    """End a run that is interrupted while a fixture is taken down."""
+    return _end_if_interrupted()
 
 
 @pytest.hookimpl(tryfirst=True)
