@@ -68,15 +68,24 @@ def main() -> int:
     started = time.monotonic()
     work = options.work.absolute()
     shutil.rmtree(work, ignore_errors=True)
-    flights, connector, of_delta = _landed(console, work, options)
-    server = LocalConnectServer({**SMALL, **of_delta}, memory="2g", home=work / "spark", port=_free_port())
-    with _airflow(work, server) as airflow, contextlib.ExitStack() as ending:
-        with timed(console, "Airflow and a Spark Connect server start on this machine"):
-            ending.callback(server.stop)
+    with contextlib.ExitStack() as ending:
+        connector = ending.enter_context(contextlib.closing(Connector(work / "connector", options.repository)))
+        with timed(console, "The raw flights are landed as files, the way they would arrive"), _compiling():
+            flights = data.raw()
+            data.land(flights, work / "landing")
+            if options.all:
+                data.copy(flights, work / "copies")
+        port = _free_port()
+        airflow = ending.enter_context(_airflow(work, port))
+        with timed(console, "Airflow and a Spark Connect server with Delta's connector start on this machine"):
             with ThreadPoolExecutor(1) as pool:
-                serving = pool.submit(server.start)
-                airflow.start()
-                serving.result()
+                starting = pool.submit(airflow.start)
+                # Airflow takes no network's time: the jars come meanwhile.
+                of_delta = _with_delta(connector)
+                server = LocalConnectServer({**SMALL, **of_delta}, memory="2g", home=work / "spark", port=port)
+                ending.callback(server.stop)
+                server.start()
+                starting.result()
             spark = _session(server)
             ending.callback(spark.stop)
         console.print(f"  {airflow.url} (user {airflow.username}, password {airflow.password})")
@@ -98,29 +107,17 @@ def main() -> int:
     return 0 if all(agreed) and (of_delta or options.repository is None) else 1
 
 
-def _landed(
-    console: Console, work: Path, options: argparse.Namespace
-) -> tuple[pd.DataFrame, Connector, dict[str, str]]:
-    """Land the raw flights, and fetch Delta's connector meanwhile.
+def _with_delta(connector: Connector) -> dict[str, str]:
+    """Wait for Delta's connector, and have the Sparks that this process starts find its jars.
 
-    :return: the flights, the connector, and the settings of a Spark that has it; none if it cannot be had.
+    :return: the settings of a Spark that has it; none if it cannot be had.
     """
-    connector = Connector(work / "connector", options.repository)
-    with (
-        contextlib.closing(connector),
-        timed(console, "The raw flights are landed as files, the way they would arrive"),
-        _compiling(),
-    ):
-        flights = data.raw()
-        data.land(flights, work / "landing")
-        if options.all:
-            data.copy(flights, work / "copies")
-        of_delta = connector.settings()
+    of_delta = connector.settings()
     if of_delta:
         # Behind Spark's own jars: before them, no archive of classes would fit.
         behind = (os.environ.get("SPARK_DIST_CLASSPATH"), connector.class_path)
         os.environ["SPARK_DIST_CLASSPATH"] = os.pathsep.join(path for path in behind if path)
-    return flights, connector, of_delta
+    return of_delta
 
 
 def _shown(console: Console, story: Story, flights: pd.DataFrame, work: Path, *, everything: bool) -> list[bool]:
@@ -155,8 +152,11 @@ def _compiling() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _airflow(work: Path, server: LocalConnectServer) -> Iterator[LocalAirflow]:
-    """An Airflow on the example DAGs, not started yet; stopped at the end, whatever happens."""
+def _airflow(work: Path, port: int) -> Iterator[LocalAirflow]:
+    """An Airflow on the example DAGs, not started yet; stopped at the end, whatever happens.
+
+    :param port: where the Spark Connect server of its connection will listen.
+    """
     connections = {
         "index_table_store_default": {
             "conn_type": "index_table_store",
@@ -167,7 +167,7 @@ def _airflow(work: Path, server: LocalConnectServer) -> Iterator[LocalAirflow]:
                 "listed_tables": [str(work / "copies" / "_indexes")],
             },
         },
-        "spark_default": server.connection(),
+        "spark_default": {"conn_type": "spark", "host": "sc://localhost", "port": port},
         "spark_submit": {
             "conn_type": "spark",
             "host": "local[2]",
