@@ -145,19 +145,19 @@ def _end_if_interrupted() -> Generator[None]:
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_setup() -> Generator[None]:
     """End a run that is interrupted while a fixture is made."""
-    return _end_if_interrupted()
+    yield from _end_if_interrupted()
 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_call() -> Generator[None]:
     """End a run that is interrupted in a test."""
-    return _end_if_interrupted()
+    yield from _end_if_interrupted()
 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_teardown() -> Generator[None]:
     """End a run that is interrupted while a fixture is taken down."""
-    return _end_if_interrupted()
+    yield from _end_if_interrupted()
 
 
 @pytest.hookimpl(tryfirst=True)

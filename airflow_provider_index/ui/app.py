@@ -142,9 +142,11 @@ def create_app(
 
     @app.get("/operators")
     def operators(name: str = "") -> HTMLResponse:
-        if name and name not in known_operators():
-            raise HTTPException(404, "There is no such operator in the installed release.")
-        return render("operators.html", names=list(known_operators()), view=operator_page(name) if name else None)
+        try:
+            view = operator_page(name) if name else None
+        except KeyError:
+            raise HTTPException(404, "There is no such operator in the installed release.") from None
+        return render("operators.html", names=known_operators(), view=view)
 
     @app.get("/static/{name}")
     def static(name: str) -> Response:

@@ -19,6 +19,7 @@ from airflow_provider_index.arguments import DeclaresArguments
 from airflow_provider_index.documentation import documentation_of
 from airflow_provider_index.provider_info import get_provider_info
 
+PACKAGE = "airflow_provider_index"
 _BLANK = re.compile(r"\n\s*\n")
 
 
@@ -50,23 +51,43 @@ class OperatorPage:
 
 
 @cache
-def known_operators() -> dict[str, type[DeclaresArguments]]:
-    """Return the operators and sensors of this package by their names, in order."""
+def _all_operators() -> dict[str, type[DeclaresArguments]]:
+    """Return the operators and sensors of this package by their names, in order, and the classes that they derive from.
+
+    A user's own operators derive from them too, and link to their pages.
+    """
     parts = get_provider_info()
     modules = [import_module(one) for key in ("operators", "sensors") for one in parts[key][0]["python-modules"]]
     found = {
-        name: one
+        base.__name__: base
         for module in modules
-        for name, one in inspect.getmembers(module, inspect.isclass)
-        if one.__module__ == module.__name__ and issubclass(one, BaseOperator) and issubclass(one, DeclaresArguments)
+        for _, one in inspect.getmembers(module, inspect.isclass)
+        if one.__module__ == module.__name__
+        for base in one.__mro__
+        if _is_operator(base)
     }
-    return {name: one for name, one in sorted(found.items()) if not any(one in of.__mro__[1:] for of in found.values())}
+    return dict(sorted(found.items()))
+
+
+def _is_operator(one: type) -> bool:
+    ours = one.__module__.startswith(f"{PACKAGE}.")
+    return ours and issubclass(one, BaseOperator) and issubclass(one, DeclaresArguments)
+
+
+@cache
+def known_operators() -> list[str]:
+    """Return the names of the operators and sensors that a DAG's author imports, in order."""
+    found = _all_operators()
+    return [name for name, one in found.items() if not any(one in of.__mro__[1:] for of in found.values())]
 
 
 @cache
 def operator_page(name: str) -> OperatorPage:
-    """Return the page of an operator. :raises KeyError: if there is none of that name."""
-    kind = known_operators()[name]
+    """Return the page of an operator, of one that only others derive from as well.
+
+    :raises KeyError: if there is none of that name.
+    """
+    kind = _all_operators()[name]
     text, meanings = documentation_of(kind)  # type: ignore[arg-type]
     arguments = (
         Argument(one, meanings.get(one, ""), repr(kind.defaults[one]) if one in kind.defaults else "")

@@ -19,9 +19,10 @@ from airflow_provider_index.operators import (
     RefreshIndexOperator,
     WriteTableOperator,
 )
+from airflow_provider_index.operators.base import SparkTableOperator
 from airflow_provider_index.sensors import TableCommitSensor
 from airflow_provider_index.ui.app import render
-from airflow_provider_index.ui.operators import operator_page
+from airflow_provider_index.ui.operators import known_operators, operator_page
 from spark_apps.maintenance.policies import read_config
 from tests.airflow_provider_index.every_argument.surface import arguments, operators
 
@@ -56,6 +57,17 @@ def test_what_the_author_of_a_dag_wrote_stands_and_so_does_the_docstring_of_his_
         assert CompactTableOperator(task_id="c", table="/t").doc_md == "mine"
     text = Nightly(task_id="n", table="/t").doc_md or ""
     assert text.startswith("**Nightly**: Compacts at night.") and text.endswith("?name=CompactTableOperator)")
+
+
+def test_an_operator_of_ones_own_that_derives_from_a_base_of_ours_links_to_a_page_that_there_is() -> None:
+    class Vacuum(SparkTableOperator):
+        """Does what no operator of this package does."""
+
+    text = Vacuum(task_id="v", table="/t").doc_md or ""
+    name = text.rpartition("?name=")[2].removesuffix(")")
+
+    assert name == "SparkTableOperator" and name not in known_operators()
+    assert {one.name for one in operator_page(name).arguments} >= {"table", "spark_conn_id", "conf"}
 
 
 def test_no_operators_text_holds_markup_that_the_interface_would_show_as_it_is() -> None:
