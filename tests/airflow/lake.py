@@ -83,8 +83,8 @@ class Lake:
             raise DagRunFailed(self.client.describe(report))
         return report
 
-    def timeline(self, table: str) -> Timeline:
-        """A table's timeline, read anew."""
+    def timeline(self, table: str | Path) -> Timeline:
+        """A table's timeline, read anew. :param table: below the warehouse, or the whole path of a log."""
         return Timeline.load(Store(self.warehouse / table))
 
     def audit(self, dag_id: str, run_id: str) -> str:

@@ -1,6 +1,8 @@
-"""Operators that commit, on one table, in tasks whose first try is lost behind its commit; a daily DAG; a transaction.
+"""Operators that commit, in tasks whose first try is lost behind its commit: writes and windows, then upkeep; a daily
+DAG; a transaction.
 
-``clearing_base`` makes the table, and writes into it what its run says, as another owner would meanwhile.
+``clearing_base`` makes the table, and writes into it what its run says, as another owner would meanwhile;
+``clearing_others`` runs the statements of others.
 """
 
 from __future__ import annotations
@@ -12,11 +14,20 @@ from typing import Any
 from airflow.sdk import DAG, chain
 
 from airflow_provider_index.operators import (
+    BucketRescaleOperator,
     BuildIndexOperator,
     CleanTableOperator,
     CloseStopWriteWindowOperator,
+    CompactIndexOperator,
     CompactTableOperator,
+    DropIndexOperator,
+    IncrementalRefreshOperator,
+    IndexSQLOperator,
+    MaintainTableOperator,
     OpenStopWriteWindowOperator,
+    RegisterTableOperator,
+    RestoreTableOperator,
+    VerifyIndexOperator,
     WriteTableOperator,
 )
 from airflow_provider_index.task_groups import index_transaction
@@ -41,7 +52,7 @@ class LostTry:
 
 def task(operator: type, task_id: str, **arguments: Any) -> Any:
     lost: Any = type(f"Lost{operator.__name__}", (LostTry, operator), {"__module__": __name__})
-    return lost(task_id=task_id, retries=1, retry_delay=timedelta(0), **OF_TABLE, **arguments)
+    return lost(task_id=task_id, retries=1, retry_delay=timedelta(0), **{**OF_TABLE, **arguments})
 
 
 with DAG("clearing_base", params={"rows": ""}):
@@ -59,6 +70,28 @@ with DAG("clearing"):
         task(CleanTableOperator, "clean", retain_versions=1, retain_hours=0),
         task(WriteTableOperator, "insert", sql=values((7, "seven", "x")), operation="insert"),
     )
+
+with DAG("clearing_others", params={"sql": ""}):
+    IndexSQLOperator(task_id="others", sql="{{ params.sql }}", table_conn_id="lake")
+
+UPKEPT = {"table": "db.upkept"}
+COMPACTION = {"kind": "compact", "index": None, "mode": "full", "bytes": 0, "options": {}}
+with DAG("clearing_upkeep", params={"version": 0}):
+    # Side by side, but for what would take another's work away.
+    chain(
+        task(IncrementalRefreshOperator, "refresh", index="late", **UPKEPT),
+        task(CompactIndexOperator, "compact_index", index="kept", mode="full", **UPKEPT),
+        task(VerifyIndexOperator, "verify", index="kept", **UPKEPT),
+        task(MaintainTableOperator, "maintain", steps=[COMPACTION], **UPKEPT),
+        task(BucketRescaleOperator, "rescale", buckets=2, **UPKEPT),
+        task(DropIndexOperator, "drop", index="gone", **UPKEPT),
+    )
+    task(RestoreTableOperator, "restore", version="{{ params.version }}", table="db.restored")
+    landed = "{{ var.value.orders_landing }}/of_others"
+    task(RegisterTableOperator, "register", record_key=["id"], table=landed)
+    lost_sql: Any = type("LostSQL", (LostTry, IndexSQLOperator), {"__module__": __name__})
+    statements = "DELETE FROM db.stated WHERE id = 1; DELETE FROM db.stated WHERE id = 2"
+    lost_sql(task_id="sql", sql=statements, table_conn_id="lake", retries=1, retry_delay=timedelta(0))
 
 # Nothing is scheduled any more, and a backfill may run any of its days.
 MONTH = {"start_date": datetime(2024, 1, 1, tzinfo=UTC), "end_date": datetime(2024, 1, 31, tzinfo=UTC)}
