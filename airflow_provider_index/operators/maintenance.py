@@ -362,9 +362,9 @@ def _patterns(given: Any, where: str) -> list[str]:
 
 
 def _fits(table: MaintainedTable, patterns: Iterable[str]) -> str | None:
-    from spark_apps.maintenance.policies import matches
+    from spark_apps.maintenance.policies import matches_table
 
-    return next((one for one in patterns if matches(one, table.name) or _is_at(table, one)), None)
+    return next((one for one in patterns if matches_table(one, table.name) or _is_at(table, one)), None)
 
 
 def _is_at(table: MaintainedTable, given: str) -> bool:

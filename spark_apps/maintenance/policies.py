@@ -18,6 +18,7 @@ from typing import Any, TypeVar
 from spark_apps.storage.errors import InvalidInput, InvalidName
 from spark_apps.storage.names import check_table_name
 from spark_apps.storage.sizes import parse_bytes, parse_minutes, parse_seconds, split_unit, unreadable
+from spark_apps.timeline.catalog_names import SESSION_CATALOG
 from spark_apps.timeline.limits import RETAIN_SECONDS, RETAIN_VERSIONS, SMALL_BYTES
 
 
@@ -173,6 +174,11 @@ def may_hold(pattern: str, folder: str) -> bool:
 def matches(pattern: str, name: str) -> bool:
     """Return whether a name fits a pattern of ``*``, ``?`` and ``[…]``; case counts."""
     return _compiled(pattern).match(name) is not None
+
+
+def matches_table(pattern: str, name: str) -> bool:
+    """Return whether a table's name fits a pattern: of one of Spark's own catalog, with that or without it."""
+    return matches(pattern, name) or matches(pattern, name.removeprefix(f"{SESSION_CATALOG}."))
 
 
 # --- reading what was written ---------------------------------------------------------------------------------------

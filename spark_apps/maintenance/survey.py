@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from spark_apps.maintenance.demand import Demand, read_demand
-from spark_apps.maintenance.policies import CompactPolicy, TableEntry, matches, may_hold
+from spark_apps.maintenance.policies import CompactPolicy, TableEntry, matches_table, may_hold
 from spark_apps.storage.errors import LakeIndexError, NotFound, TableNotFound
 from spark_apps.storage.printing import Grid, Printed, View, counted, moment_text, size, span
 from spark_apps.timeline import maintenance_records
@@ -148,8 +148,10 @@ def find_tables(
             if isinstance(listed, LakeIndexError):
                 missed.append(Missed(entry.table, SkippedWork("unreachable", f"The warehouse: {listed.message}")))
                 continue
-            listed_tables = [(name, place) for name, place in listed.tables if matches(entry.table, name)]
-            unread = [one for one in listed.unread if may_hold(entry.table, one.name) or matches(entry.table, one.name)]
+            listed_tables = [(name, place) for name, place in listed.tables if matches_table(entry.table, name)]
+            unread = [
+                one for one in listed.unread if may_hold(entry.table, one.name) or matches_table(entry.table, one.name)
+            ]
             missed += [one for one in unread if one not in missed]
             if not listed_tables and not unread:
                 reason = f"No table of {warehouse.root or 'a connection without a warehouse'} has a name like it."

@@ -12,6 +12,7 @@ from spark_apps.maintenance.policies import read_config
 from spark_apps.maintenance.survey import find_tables, survey_tables
 from spark_apps.timeline.locations import Warehouse
 from tests.spark_apps.maintenance.lake import CONN, Table, survey
+from tests.spark_apps.timeline.test_catalog_names import registered, written
 
 
 def test_given_patterns_and_names_when_found_then_the_first_entry_that_fits_counts(tmp_path: Path) -> None:
@@ -25,6 +26,25 @@ def test_given_patterns_and_names_when_found_then_the_first_entry_that_fits_coun
         ("web.gone", "no_such_table"),
     }
     assert not (tmp_path / "web" / "gone").exists()
+
+
+def test_given_a_pattern_of_catalog_names_when_found_then_it_is_the_registered_tables_of_that_catalog(
+    tmp_path: Path,
+) -> None:
+    named = [f"prod.db.t{number}" for number in range(40)]
+    logs = {name: registered(tmp_path, name) for name in (*named, "prod.other.x", "lite.db.t0", "db.mine")}
+    Table(tmp_path, "prod.db.folder")
+    written(tmp_path, "prod.db.forged", log=str(tmp_path / "prod/db/folder"))
+
+    seen, missed = survey(tmp_path, ["prod.db.t*"])
+    assert {one.table.name: one.table.location for one in seen} == {name: logs[name] for name in named}
+    seen, missed = survey(tmp_path, ["prod.db.*"])
+    assert {one.table.name for one in seen} == {*named, "prod.db.folder"}
+    assert [(one.name, one.skipped.code) for one in missed] == [("prod.db.forged", "unreachable")]
+    assert [one.table.location for one in survey(tmp_path, ["*.other.*"])[0]] == [logs["prod.other.x"]]
+    for pattern in ("db.m*", "spark_catalog.db.*"):
+        assert [one.table.location for one in survey(tmp_path, [pattern])[0]] == [logs["db.mine"]]
+    assert survey(tmp_path, ["prod.d?.t1", "prod.db.t1*"])[0][0].table.entry.table == "prod.d?.t1"
 
 
 def test_given_a_damaged_log_and_a_location_nobody_serves_when_looked_at_then_both_are_reasons(tmp_path: Path) -> None:
