@@ -1,7 +1,7 @@
-"""Changes of a registered source against what its log holds, found out without Spark.
+"""News of a registered source since a watcher looked at it last, found out without Spark.
 
-Each kind of source is asked for the least that shows a change: the newest version in a Delta log, the current snapshot
-in Iceberg's metadata, the list of plain files. What changed in the rows only a refresh finds out.
+A table with a log of its own has commits, which :mod:`spark_apps.sources.logs` lists one by one; of plain files the
+list is compared with that of the log of indexes. What changed in the rows only a refresh finds out.
 """
 
 from __future__ import annotations
@@ -9,44 +9,48 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import Any, Protocol
 
-import msgspec
+from msgspec import convert, to_builtins
 
 from spark_apps.layout.partitions import unescape
-from spark_apps.sources.iceberg_catalog import io_properties, load_named, metadata_file
 from spark_apps.sources.listing import ListedFile, list_folder
-from spark_apps.sources.logs.delta import DeltaLog
-from spark_apps.storage.documents import prepare
-from spark_apps.storage.errors import EnvironmentMismatch, InvalidInput, ObjectNotFound, StorageUnavailable
-from spark_apps.storage.store import Store
-from spark_apps.timeline.allowed_sources import CATALOG, IDENTIFIER, RECURSIVE, check_allowed, is_set
+from spark_apps.sources.logs.commits import CommitInfo, Gap, Place, WatchedLog
+from spark_apps.sources.logs.watching import FORMATS, watched_log
+from spark_apps.storage.errors import InvalidInput
+from spark_apps.timeline.allowed_sources import RECURSIVE, check_allowed, is_set
 from spark_apps.timeline.locations import locate
 from spark_apps.timeline.model import DATA_TREE, SourceDefinition
 from spark_apps.timeline.state import State
 
 _MAX_PARTITIONS = 100
+_NOTHING = "none"
+"""The mark where nothing was new."""
 
 
 @dataclass(frozen=True)
-class Change:
-    """A state of a source that its log does not know.
+class News:
+    """The news of a source.
 
-    :param mark: an id of that state, the same whenever it is looked at again.
-    :param event: what an event says of it, as JSON types.
+    :param events: what events say of it, each as JSON types with an id ``commit``, the same whenever it is sent.
+    :param mark: where the next look goes on, as JSON types.
+    :param more: whether there is more, for a look that follows at once.
     """
 
-    mark: str
-    event: dict[str, Any]
+    events: list[dict[str, Any]]
+    mark: Any
+    more: bool = False
 
 
 class SourceState(Protocol):
-    """A source of one kind, as it was observed."""
+    """A source of one kind."""
 
-    def change(self, state: State) -> Change | None:
-        """Return how the source differs from what a state of its log holds; ``None`` if it does not.
+    def news(self, state: State, mark: Any) -> News:
+        """Return what is new behind a mark, ``None`` at the very first look.
 
-        :raises StorageUnavailable: if it cannot be looked at.
+        :param state: of the log of its indexes, which says where a watcher begins.
+        :raises TableNotFound: if the source is gone. :raises StorageUnavailable: if it cannot be looked at.
         """
 
 
@@ -68,88 +72,76 @@ def source_state(
             hint="Watch its commits, with CommitEventTrigger.",
         )
     check_allowed(log, definition, options)
-    if definition.format == "hudi":
-        raise InvalidInput(
-            "Changes of a Hudi table are not watched.",
-            hint="Refresh its indexes by a schedule, or after the tasks that write it.",
-        )
-    if definition.format in ("delta", "iceberg"):
+    if definition.format in FORMATS:
         if partition is not None:
             raise InvalidInput(
                 f"Changes of a {definition.format} table are not told apart by partition.",
                 hint="Leave partition out; a refresh of some partitions does the rest.",
             )
-        return _DeltaLog(definition, options) if definition.format == "delta" else _Iceberg(definition, options)
+        return _Commits(definition, watched_log(definition, options, log))
     return _PlainFiles(definition, options, partition)
 
 
 @dataclass(frozen=True)
-class _DeltaLog:
-    """The newest version in the table's log."""
+class _Commits:
+    """The commits that the table's own log lists."""
 
     source: SourceDefinition
-    options: Mapping[str, Any] | None
+    log: WatchedLog
 
-    def change(self, state: State) -> Change | None:
+    def news(self, state: State, mark: Any) -> News:
         assert state.table.source is not None
-        known = -1 if state.table.source.version is None else int(state.table.source.version)
-        newest = DeltaLog(Store(locate(self.source.location).uri, self.options)).newest(known)
-        if newest <= known:
-            return None
-        return Change(f"delta:{newest}", {"format": "delta", "version": str(newest), "from_version": str(known)})
+        place = _place_of(mark, self.source.format)
+        if place is None:
+            # A restart begins here too, whatever a refresh has taken in meanwhile.
+            known = state.table.source
+            return News([], to_builtins(self.log.place(known.version, known.mark)), True)
+        look = self.log.after(place)
+        events = [self._gap(one) if isinstance(one, Gap) else self._commit(one) for one in look.seen]
+        return News(events, to_builtins(look.place), look.more)
+
+    def _commit(self, commit: CommitInfo) -> dict[str, Any]:
+        return {
+            "commit": f"source:{self.source.format}:{commit.id}",
+            "operation": "source",
+            "format": self.source.format,
+            "version": commit.version,
+            "sequence": commit.sequence,
+            "source_operation": commit.operation,
+            "instant": _instant(commit.time),
+            "completion": commit.completion,
+            **commit.counts,
+        }
+
+    def _gap(self, gap: Gap) -> dict[str, Any]:
+        return {
+            "commit": f"source:{self.source.format}:gap:{gap.start}:{gap.end}",
+            "operation": "gap",
+            "format": self.source.format,
+            "version": None,
+            "from_version": gap.start,
+            "to_version": gap.end,
+            "why": gap.why,
+        }
 
 
-class _CurrentSnapshot(msgspec.Struct):
-    """The one field of a table's metadata that is asked for."""
+def _place_of(mark: Any, form: str) -> Place | None:
+    """Return the place that a mark is of; ``None`` for a watcher that begins.
 
-    current: int | None = msgspec.field(default=None, name="current-snapshot-id")
-
-
-@dataclass(frozen=True)
-class _Iceberg:
-    """The current snapshot, by the metadata file that the version hint names, or by the catalog."""
-
-    source: SourceDefinition
-    options: Mapping[str, Any] | None
-
-    def change(self, state: State) -> Change | None:
-        assert state.table.source is not None
-        known = state.table.source.version
-        current = self._by_catalog() if CATALOG in self.source.options else self._by_hint()
-        now = None if current in (None, -1) else str(current)
-        if now is None or now == known:
-            return None
-        return Change(f"iceberg:{now}", {"format": "iceberg", "version": now, "from_version": known})
-
-    def _by_hint(self) -> int | None:
-        folder, _, name = metadata_file(locate(self.source.location).uri, self.options).rpartition("/")
-        return _current(Store(folder, self.options).get(name))
-
-    def _by_catalog(self) -> int | None:
-        try:
-            from pyiceberg.exceptions import NoSuchTableError
-        except ImportError as error:
-            raise EnvironmentMismatch(
-                "The catalog of an Iceberg table is asked by the package pyiceberg, which is not installed here.",
-                hint="Install 'airflow-provider-index[lake]' where the triggerer runs.",
-            ) from error
-        name = self.source.options[IDENTIFIER]
-        try:
-            snapshot_id: int | None = load_named(
-                self.source.options, io_properties(self.options)
-            ).metadata.current_snapshot_id
-        except NoSuchTableError as error:
-            raise ObjectNotFound(f"The catalog holds no Iceberg table {name}: {error}.") from error
-        except (ValueError, KeyError, OSError) as error:
-            raise StorageUnavailable(f"The Iceberg table {name} cannot be loaded: {error}.") from error
-        return snapshot_id
+    Earlier versions of this package kept the format and the version, as ``delta:7``.
+    """
+    if isinstance(mark, dict):
+        return convert(mark, Place)
+    kept, _, version = str(mark).partition(":")
+    return Place(version) if kept == form else None
 
 
-def _current(metadata: bytes) -> int | None:
+def _instant(seconds: float | None) -> str | None:
+    """Return a time as text; ``None`` for one that no calendar has."""
     try:
-        return msgspec.json.decode(metadata, type=_CurrentSnapshot).current
-    except msgspec.DecodeError as error:
-        raise StorageUnavailable(f"The metadata of an Iceberg table cannot be read: {error}.") from error
+        return None if seconds is None else datetime.fromtimestamp(seconds, UTC).isoformat()
+    except (ValueError, OverflowError, OSError):
+        return None
 
 
 @dataclass(frozen=True)
@@ -160,7 +152,16 @@ class _PlainFiles:
     options: Mapping[str, Any] | None
     partition: str | None
 
-    def change(self, state: State) -> Change | None:
+    def news(self, state: State, mark: Any) -> News:
+        change = self._change(state)
+        # What a refresh has taken in since leaves its mark: the same state will not come again.
+        if change is None or change[0] == mark:
+            return News([], mark or _NOTHING)
+        state_mark, event = change
+        return News([{"commit": f"source:{state_mark}", "operation": "source", **event}], state_mark)
+
+    def _change(self, state: State) -> tuple[str, dict[str, Any]] | None:
+        """Return the mark of a state that the log does not know, and what an event says of it."""
         location = locate(self.source.location)
         recursive = is_set(self.source.options, RECURSIVE)
         columns = {name.lower() for name in state.table.partition_by}
@@ -199,7 +200,7 @@ class _PlainFiles:
             "files_removed": len(removed),
             "partitions": partitions[:_MAX_PARTITIONS] if columns else [],
         }
-        return Change(f"files:{hashlib.sha256(''.join(lines).encode()).hexdigest()[:24]}", event)
+        return f"files:{hashlib.sha256(''.join(lines).encode()).hexdigest()[:24]}", event
 
     def _is_watched(self, folder: str) -> bool:
         return self.partition is None or set(_values(self.partition)) <= set(_values(folder))
@@ -216,6 +217,3 @@ def _partition(file: ListedFile) -> str:
 def _values(folder: str) -> list[tuple[str, str]]:
     parts = (part.partition("=") for part in folder.split("/") if part)
     return [(unescape(name).lower(), unescape(text)) for name, _, text in parts]
-
-
-prepare(_CurrentSnapshot)

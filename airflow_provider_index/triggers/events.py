@@ -1,4 +1,4 @@
-"""Triggers for asset watchers: an event for every commit of a table, or for every change of a source that others write.
+"""Triggers for asset watchers: an event for every commit of a table, and of a source that others write.
 
 They are for ``AssetWatcher``, run as long as a DAG is scheduled by the asset, and end never. Where they have got to is
 kept in Airflow's asset state store (3.3 and newer) behind the events sent, so that a restart repeats rather than loses.
@@ -53,6 +53,8 @@ class TableEventTrigger(SerializesArguments, BaseEventTrigger):
     kind: ClassVar[str]
     before_all: ClassVar[Any] = None
     """The mark that everything of a table made later is behind."""
+    more: bool = False
+    """Whether the last look has left some for the next one, which follows at once."""
 
     @declares_arguments
     def __init__(
@@ -79,6 +81,7 @@ class TableEventTrigger(SerializesArguments, BaseEventTrigger):
         failed = 0
         missing = connected = False
         while True:
+            self.more = False
             try:
                 if not connected:
                     await ask_supervisor(self.connect)
@@ -105,6 +108,8 @@ class TableEventTrigger(SerializesArguments, BaseEventTrigger):
             mark, settled = now, settling.newest()
             if settled != kept and settled is not None:
                 kept = settled if await memory.save(settled) else kept
+            if self.more:
+                continue
             await asyncio.sleep(min(self.poll_interval * 2 ** min(failed, 10), max(_LONGEST_PAUSE, self.poll_interval)))
 
     def _count(self, name: str) -> None:
@@ -198,21 +203,26 @@ class CommitEventTrigger(TableEventTrigger):
 
 
 class SourceEventTrigger(TableEventTrigger):
-    """Fires when a registered source, which others write, differs from the log of its indexes.
+    """Fires once for every commit of a registered source, which others write.
 
     ::
 
         trigger = SourceEventTrigger(table="s3://lake/raw/riders", table_conn_id="lake", poll_interval=60)
         riders = table_asset("s3://lake/raw/riders", watchers=[AssetWatcher(name="riders", trigger=trigger)])
 
-    There is no commit when the owner of a source writes it, so the source's own state is checked: the version of a
-    Delta table, the snapshot of an Iceberg table, the list of plain files with size and time. One event is sent for
-    each state that the log does not know; all changes between two checks make one event. If the source is ahead of the
-    log when the trigger starts, this is reported at once. After a refresh, there is nothing to report.
+    Of a Delta, Iceberg or Hudi table each commit that its own log lists makes an event, in order. Where the log lists
+    some no more, an event with the operation "gap" says between which versions they were. A watcher begins behind the
+    version that the log of the indexes has; then it goes on from its own mark, whatever a refresh has taken in.
 
-    The payload: ``commit`` (an id of the source's state), ``operation`` "source", ``table``, ``format``, ``version``
-    (of the source, ``None`` for plain files), ``files_added``, ``files_removed`` and ``partitions`` (of plain files;
-    the first 100 that changed).
+    Plain files have no commits: their list, with size and time, is compared with that of the log. One event is sent
+    for each state that the log does not know; all changes between two checks make one event. After a refresh, there is
+    nothing to report.
+
+    The payload: ``commit`` (an id of the commit, or of the state of the files), ``operation`` ("source" or "gap"),
+    ``table``, ``format``, ``version`` (of the source, ``None`` for plain files), ``source_operation`` (in the format's
+    words), ``instant``, ``sequence``, ``completion``, and the counts that the log says: ``files_added``,
+    ``files_removed``, ``rows_added`` and so on. A gap has ``from_version``, ``to_version`` and ``why``; plain files
+    have ``partitions``, the first 100 that changed.
 
     :param partition: of plain files, only changes below this partition's folder.
     """
@@ -232,12 +242,9 @@ class SourceEventTrigger(TableEventTrigger):
         state = timeline.head
         if self._source is None or self._source[0] is not timeline:
             self._source = timeline, source_state(state, timeline.store.uri, self._options, self.partition)
-        change = self._source[1].change(state)
-        # A change that a refresh has taken in since leaves its mark: the same state will not come again.
-        if change is None or change.mark == mark:
-            return [], mark or "none"
-        event = {"commit": f"source:{change.mark}", "operation": "source", "table": self._location, "index": None}
-        return [{**event, **change.event}], change.mark
+        news = self._source[1].news(state, mark)
+        self.more = news.more
+        return [{**event, "table": self._location, "index": None} for event in news.events], news.mark
 
 
 class _Settling:

@@ -155,6 +155,8 @@ def observe(
             learned = {"source.compared": found.why}
             logger.info("%s: the lists of all files are compared: %s.", table.source.location, found.why)
     listing = source.listing(source_version)
+    if learned:
+        learned["source.files_compared"] = len(listing.files) + len(state.files(DATA_TREE))
     _check_same_table(table, listing)
     known = seen.difference(state, listing) if partitions is None else None
     if known is None:

@@ -86,6 +86,9 @@ class HadoopStore(Store):
         infos = _infos(self._ask("list", prefix, lambda files: files.list(prefix.rstrip("/"))))
         return sorted((info for info in infos if after is None or info.key > after), key=lambda info: info.key)
 
+    def files(self, prefix: str) -> builtins.list[ObjectInfo]:
+        return [info for info in self.list(prefix) if info.key.rpartition("/")[0] == prefix.strip("/")]
+
     def folders(self, prefix: str = "") -> builtins.list[str]:
         listing: str = self._ask("list", prefix, lambda files: files.folders(prefix.rstrip("/")))
         return sorted(listing.split("\0")[:-1])

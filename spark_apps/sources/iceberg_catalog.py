@@ -12,13 +12,14 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from spark_apps.storage.errors import EnvironmentMismatch, InvalidInput, ObjectNotFound, TableNotFound
+from spark_apps.storage.errors import EnvironmentMismatch, InvalidInput, ObjectNotFound, ObjectTooLarge, TableNotFound
 from spark_apps.storage.store import Store, store_options
 from spark_apps.timeline.allowed_sources import CATALOG, IDENTIFIER, check_files, check_options
 from spark_apps.timeline.catalog_names import split
 from spark_apps.timeline.model import SourceDefinition
 
 _METADATA = ".metadata.json"
+_MAX_HINT_BYTES = 1 << 16
 _HINT = re.compile(r"[A-Za-z0-9][A-Za-z0-9._\-]{0,200}")
 # Of the table's own properties, those that say what its rows are.
 _OF_ROWS = {"schema.name-mapping.default"}
@@ -94,9 +95,11 @@ def metadata_file(location: str, storage_options: Mapping[str, Any] | None) -> s
     if "://" not in location and not Path(location, "metadata").is_dir():
         raise TableNotFound(missing)  # a look must not leave a folder behind
     try:
-        content = Store(location, storage_options).get("metadata/version-hint.text")
+        content = Store(location, storage_options).get("metadata/version-hint.text", _MAX_HINT_BYTES)
     except ObjectNotFound as error:
         raise TableNotFound(missing) from error
+    except ObjectTooLarge as error:
+        raise InvalidInput(f"The version hint of {location} is no name of a metadata file: {error.message}") from error
     hint = content[:1000].decode(errors="replace").strip()
     if _HINT.fullmatch(hint) is None:
         raise InvalidInput(f"The version hint of {location} holds {hint[:100]!r}, which is no name of a metadata file.")

@@ -223,6 +223,11 @@ class Store:
         infos = self._call("list", prefix, lambda s: self._listing(s, prefix, after))
         return sorted(self._inside(infos), key=lambda info: info.key)
 
+    def files(self, prefix: str) -> builtins.list[ObjectInfo]:
+        """Return the objects right below the folder ``prefix``, sorted by key; folders below are not looked into."""
+        infos = self._call("list", prefix, lambda s: [*map(_info, obstore.list_with_delimiter(s, prefix)["objects"])])
+        return sorted(self._inside(infos), key=lambda info: info.key)
+
     def has_any(self, prefix: str, of: Callable[[str], bool] | None = None) -> bool:
         """Return whether there is an object below the folder ``prefix``, which costs one call where there are few.
 

@@ -1,8 +1,11 @@
-"""Changes of registered sources are noticed without Spark, and only those that the log does not know."""
+"""What is new of registered sources is found without Spark: each commit once, and states of files the log has not."""
 
 from __future__ import annotations
 
+import datetime as dt
+import json
 import os
+import tarfile
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +15,7 @@ import pyarrow.parquet as pq
 import pytest
 from pyiceberg.catalog.sql import SqlCatalog
 
-from airflow_provider_index.source_state import source_state
+from airflow_provider_index.source_state import News, source_state
 from spark_apps.sources.registry import PlainFiles
 from spark_apps.storage.errors import InvalidInput
 from spark_apps.storage.store import Store
@@ -20,6 +23,7 @@ from spark_apps.timeline.creation import create_table
 from spark_apps.timeline.locations import locate
 from spark_apps.timeline.log import Timeline
 from spark_apps.timeline.model import Field, SourceDefinition, TableDefinition
+from tests.spark_apps.sources.test_watched_logs import TIMELINES
 
 FIELDS = (Field("id", "bigint"), Field("dt", "string"))
 ROWS = pa.table({"id": pa.array([1, 2], pa.int64()), "dt": ["a", "b"]})
@@ -49,47 +53,90 @@ def test_given_plain_files_then_what_came_went_or_was_rewritten_is_a_change_unti
     timeline = registered(source, ("dt",))
     state, log = timeline.head, timeline.store.uri
     watched = source_state(state, log)
-    assert watched.change(state) is None
+    assert watched.news(state, None) == News([], "none")
 
     put(tmp_path / "trips/_temporary/0/b.parquet")
     put(tmp_path / "trips/beside.parquet")
-    assert watched.change(state) is None  # not read either
+    assert watched.news(state, None).events == []  # not read either
 
     put(tmp_path / "trips/dt=2/b.parquet")
-    added = watched.change(state)
+    added = watched.news(state, "none")
     os.utime(first, (1, 1))
-    rewritten = watched.change(state)
+    rewritten = watched.news(state, added.mark)
 
-    assert added is not None and rewritten is not None
-    assert added.event["files_added"] == 1 and added.event["partitions"] == ["dt=2"]
-    assert rewritten.event["files_removed"] == 1 and rewritten.event["partitions"] == ["dt=1", "dt=2"]
+    [one], [other] = added.events, rewritten.events
+    assert (one["commit"], one["operation"]) == (f"source:{added.mark}", "source")
+    assert one["files_added"] == 1 and one["partitions"] == ["dt=2"]
+    assert other["files_removed"] == 1 and other["partitions"] == ["dt=1", "dt=2"]
     assert added.mark != rewritten.mark
-    again = watched.change(state)
-    assert again is not None and again.mark == rewritten.mark
-    in_one = source_state(state, log, partition="dt=1").change(state)
-    assert in_one is not None and in_one.event["files_added"] == 1
-    assert source_state(state, log, partition="dt=3").change(state) is None
+    assert watched.news(state, rewritten.mark) == News([], rewritten.mark)
+    [in_one] = source_state(state, log, partition="dt=1").news(state, None).events
+    assert in_one["files_added"] == 1
+    assert source_state(state, log, partition="dt=3").news(state, None).events == []
 
 
-def test_given_a_delta_table_then_a_newer_version_than_the_log_knows_is_a_change(tmp_path: Path) -> None:
+def seen(state: Any, timeline: Timeline, mark: Any, options: dict[str, Any] | None = None) -> tuple[list[Any], Any]:
+    """The events of one look after the other, until there is no more, and the mark behind them."""
+    events, more = [], True
+    while more:
+        news = source_state(state, timeline.store.uri, options).news(state, mark)
+        events, mark, more = [*events, *news.events], json.loads(json.dumps(news.mark)), news.more
+    return events, mark
+
+
+def test_given_a_delta_table_then_each_commit_behind_the_version_of_the_log_is_an_event(tmp_path: Path) -> None:
     folder = str(tmp_path / "delta")
     deltalake.write_deltalake(folder, ROWS)
     timeline = registered(SourceDefinition("delta", folder, version="0"))
-    state, log = timeline.head, timeline.store.uri
-    assert source_state(state, log).change(state) is None
+    state = timeline.head
+    events, mark = seen(state, timeline, None)
+    assert events == []
 
     deltalake.write_deltalake(folder, ROWS, mode="append")
-    deltalake.write_deltalake(folder, ROWS, mode="append")
+    deltalake.DeltaTable(folder).delete("id = 1")
 
-    change = source_state(state, log).change(state)
-    assert change is not None
-    assert (change.mark, change.event) == ("delta:2", {"format": "delta", "version": "2", "from_version": "0"})
+    events, after = seen(state, timeline, mark)
+    assert [(one["version"], one["source_operation"], one["files_added"]) for one in events] == [
+        ("1", "WRITE", 1),
+        ("2", "DELETE", 1),
+    ]
+    assert {one["operation"] for one in events} == {"source"} and {one["format"] for one in events} == {"delta"}
+    moments = [one["timestamp"] for one in reversed(deltalake.DeltaTable(folder).history())][1:]
+    assert [dt.datetime.fromisoformat(one["instant"]).timestamp() * 1000 for one in events] == moments
+    assert [one["commit"] for one in events] == [f"source:delta:{n}:{ms}" for n, ms in enumerate(moments, 1)]
+    assert seen(state, timeline, after) == ([], after)
+    assert seen(state, timeline, None)[0] == events, "it begins behind the version that the log knows"
     with pytest.raises(InvalidInput, match="partition"):
-        source_state(state, log, partition="dt=1")
+        source_state(state, timeline.store.uri, partition="dt=1")
+
+
+def test_given_a_mark_that_an_earlier_version_kept_then_it_is_gone_on_from(tmp_path: Path) -> None:
+    folder = str(tmp_path / "delta")
+    for _ in range(4):
+        deltalake.write_deltalake(folder, ROWS, mode="append")
+    timeline = registered(SourceDefinition("delta", folder, version="0"))
+
+    for mark, versions in (("delta:2", ["3"]), ("delta:3", []), ("none", ["1", "2", "3"])):
+        assert [one["version"] for one in seen(timeline.head, timeline, mark)[0]] == versions
+    assert [one["version"] for one in seen(timeline.head, timeline, "files:abc")[0]] == ["1", "2", "3"]
+
+
+def test_given_commits_that_are_gone_then_an_event_says_between_which_versions(tmp_path: Path) -> None:
+    folder = tmp_path / "delta"
+    for _ in range(4):
+        deltalake.write_deltalake(str(folder), ROWS, mode="append")
+    deltalake.DeltaTable(str(folder)).create_checkpoint()
+    for version in (0, 1, 2):
+        (folder / f"_delta_log/{version:020d}.json").unlink()
+    timeline = registered(SourceDefinition("delta", str(folder), version="0"))
+
+    gap, last = seen(timeline.head, timeline, None)[0]
+    assert (gap["commit"], gap["operation"]) == ("source:delta:gap:0:3", "gap")
+    assert (gap["from_version"], gap["to_version"], last["version"]) == ("0", "3", "3")
 
 
 @pytest.mark.parametrize("by", ["hint", "catalog"])
-def test_given_an_iceberg_table_then_another_snapshot_than_the_log_knows_is_a_change(tmp_path: Path, by: str) -> None:
+def test_given_an_iceberg_table_then_each_snapshot_behind_that_of_the_log_is_an_event(tmp_path: Path, by: str) -> None:
     properties = {"uri": f"sqlite:///{tmp_path}/catalog.db", "warehouse": f"file://{tmp_path}/lake"}
     catalog = SqlCatalog("mine", **properties)
     catalog.create_namespace("db")
@@ -101,19 +148,36 @@ def test_given_an_iceberg_table_then_another_snapshot_than_the_log_knows_is_a_ch
     options = {**named, **{f"catalog.{key}": value for key, value in properties.items()}} if by == "catalog" else {}
     source = SourceDefinition("iceberg", str(folder), options, str(snapshot.snapshot_id))
     timeline = registered(source)
-    state, log = timeline.head, timeline.store.uri
     options_of_connection = {"source_roots": [properties["uri"]]} if by == "catalog" else None
     hint(table, folder)
-    assert source_state(state, log, options_of_connection).change(state) is None
+    events, mark = seen(timeline.head, timeline, None, options_of_connection)
+    assert events == []
 
+    table.append(ROWS)
     table.append(ROWS)
     hint(table, folder)
 
-    change = source_state(state, log, options_of_connection).change(state)
-    newest: Any = table.current_snapshot()
-    assert change is not None
-    assert change.mark == f"iceberg:{newest.snapshot_id}"
-    assert change.event["from_version"] == str(snapshot.snapshot_id)
+    events, after = seen(timeline.head, timeline, mark, options_of_connection)
+    assert [(one["version"], one["sequence"], one["rows_added"]) for one in events] == [
+        (str(one.snapshot_id), one.sequence_number, 2) for one in table.snapshots()[1:]
+    ]
+    assert seen(timeline.head, timeline, after, options_of_connection)[0] == []
+    old = f"iceberg:{table.snapshots()[1].snapshot_id}"
+    assert seen(timeline.head, timeline, old, options_of_connection)[0] == events[1:]
+
+
+def test_given_a_hudi_table_then_each_instant_behind_that_of_the_log_is_an_event(tmp_path: Path) -> None:
+    with tarfile.open(TIMELINES) as archive:
+        archive.extractall(tmp_path / "hudi", filter="data")
+    folder = tmp_path / "hudi/mor8"
+    instants = sorted(path.name.split("_")[0] for path in (folder / ".hoodie/timeline").glob("*_*commit"))
+    timeline = registered(SourceDefinition("hudi", str(folder), version=instants[2]))
+
+    events, mark = seen(timeline.head, timeline, None)
+    assert [one["version"] for one in events] == instants[3:]
+    assert [one["source_operation"] for one in events][:2] == ["delete", "upsert"]
+    assert all(one["completion"] > one["version"] for one in events)
+    assert seen(timeline.head, timeline, mark)[0] == []
 
 
 def hint(table: Any, folder: Path) -> None:

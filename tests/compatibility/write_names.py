@@ -92,7 +92,6 @@ NOT_HELD = {"place"}
 BY_POSITION = {"question", "probe", "told", "given_columns", *NOT_HELD}
 """What is handed over by position, so that its name is of no concern."""
 NOT_ON_DISK = (
-    "airflow_provider_index.source_state._CurrentSnapshot",
     "spark_apps.indexes.skipping.collecting.Piece",
     "spark_apps.sources.delta_places._Action",  # of the log of a Delta table, whose names are Delta's
     "spark_apps.sources.delta_places._File",
@@ -104,6 +103,10 @@ NOT_ON_DISK = (
     "spark_apps.sources.logs.delta._Remove",
     "spark_apps.sources.logs.delta._Statistics",
     "spark_apps.sources.logs.delta._Vector",
+    "spark_apps.sources.logs.hudi_timeline._Said",  # of the timeline of a Hudi table, whose names are Hudi's
+    "spark_apps.sources.logs.hudi_timeline._Stat",
+    "spark_apps.sources.logs.iceberg.Snapshot",  # of the metadata of an Iceberg table, whose names are Iceberg's
+    "spark_apps.sources.logs.iceberg.TableMetadata",
     "spark_apps.storage.store_check.Reach",
     "spark_apps.timeline.model.Struct",
     "spark_apps.timeline.state.IndexEntry",

@@ -13,6 +13,8 @@ from typing import Any, Protocol
 
 import msgspec
 
+from spark_apps.storage.documents import prepare
+from spark_apps.storage.printing import printable
 from spark_apps.timeline.model import UNKNOWN_ROWS
 
 MAX_COMMITS = 1000
@@ -20,6 +22,9 @@ MAX_COMMITS = 1000
 
 MAX_COMMITS_BYTES = 1 << 28
 """Bytes of their files together, as the log lists them: the driver has them in memory at once."""
+
+_MAX_WORD = 100
+"""Characters of a word that a log says of a commit."""
 
 
 @dataclass(frozen=True)
@@ -108,13 +113,80 @@ class Commits:
 class Gap:
     """Commits that a log cannot tell one by one.
 
-    :param start: the version asked for. :param end: the newest one; ``None`` if that is not known.
+    :param start: the version asked for; ``None`` for all from the first on.
+    :param end: the newest one, or, of a gap that a watcher meets, the first one that is listed again; ``None`` if that
+        is not known.
     :param why: a clause, for people.
     """
 
-    start: str
+    start: str | None
     end: str | None
     why: str
+
+
+@dataclass(frozen=True)
+class CommitInfo:
+    """A commit as a log lists it, without its files, for a watcher.
+
+    :param version: and ``time``, ``operation``, ``sequence``: as of :class:`TableCommit`.
+    :param id: tells it from others of its version, in a table that was made anew.
+    :param completion: the time at which it was completed as the format writes it, where commits are in that order.
+    :param counts: ``files_added``, ``files_removed``, ``rows_added`` and ``rows_removed``, those that the log says.
+    """
+
+    version: str
+    id: str
+    time: float | None = None
+    operation: str = ""
+    sequence: int | None = None
+    completion: str | None = None
+    counts: Mapping[str, int] = field(default_factory=dict)
+
+
+class Place(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A place in a table's log, behind the last commit that a watcher has seen; what it is known by is the format's.
+
+    :param version: of that commit; ``None`` before the first one.
+    :param file: of Delta, the file of the commit as it was (:meth:`.delta.DeltaLog.mark`).
+    :param sequence: of Iceberg, the number of the snapshot. :param time: its milliseconds since 1970.
+    :param completion: of Hudi, the newest time at which a commit was completed.
+    :param pending: of Hudi, the instants up to this one that were not completed when it was looked at.
+    """
+
+    version: str | None = None
+    file: str | None = None
+    sequence: int | None = None
+    time: int | None = None
+    completion: str | None = None
+    pending: list[str] = msgspec.field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class Look:
+    """The commits that a log lists behind a place.
+
+    :param seen: the commits in order, and the gaps between them. :param place: behind the last of them.
+    :param more: whether there are more, for the next look.
+    """
+
+    seen: tuple[CommitInfo | Gap, ...]
+    place: Place
+    more: bool = False
+
+
+class WatchedLog(Protocol):
+    """The log of a table of any format as a watcher follows it: no commit is left out, whatever became of its files."""
+
+    def place(self, version: str | None, mark: str | None) -> Place:
+        """Return the place behind a version that a log of indexes holds, as its reader marked it."""
+
+    def after(self, place: Place, most: int = MAX_COMMITS) -> Look:
+        """Return the commits behind a place, and a gap where the log does not list them any more.
+
+        :param most: commits of one look.
+        :raises TableNotFound: if there is no table.
+        :raises StorageUnavailable: if the store does not answer.
+        """
 
 
 class TableLog(Protocol):
@@ -141,6 +213,11 @@ def net(commits: Iterable[TableCommit]) -> tuple[dict[str, LoggedFile], set[str]
     return added, removed
 
 
+def said_by_log(text: str) -> str:
+    """Return a word of a log, such as an operation, as it may be handed on."""
+    return printable(text[:_MAX_WORD])
+
+
 def write_mark(said: Mapping[str, str | None]) -> str:
     """Return the mark that a log of indexes keeps of a version: what its reader has to find as it was."""
     return msgspec.json.encode(said, order="sorted").decode()
@@ -152,3 +229,6 @@ def read_mark(mark: str) -> dict[str, str | None]:
         return msgspec.json.decode(mark, type=dict[str, str | None])
     except (msgspec.DecodeError, RecursionError):
         return {}
+
+
+prepare(Place)

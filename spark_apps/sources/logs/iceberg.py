@@ -7,12 +7,27 @@ deleted rows, are a gap: only a plan of the whole table says which deletes apply
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import takewhile
 from typing import Any, Protocol
 
-from spark_apps.sources.logs.commits import MAX_COMMITS, Commits, Gap, LoggedDelete, LoggedFile, TableCommit
-from spark_apps.storage.errors import LakeIndexError
+import msgspec
+
+from spark_apps.sources.logs.commits import (
+    MAX_COMMITS,
+    CommitInfo,
+    Commits,
+    Gap,
+    LoggedDelete,
+    LoggedFile,
+    Look,
+    Place,
+    TableCommit,
+    said_by_log,
+)
+from spark_apps.storage.documents import decode, prepare
+from spark_apps.storage.errors import LakeIndexError, LogDamaged
 
 NO_ANCESTOR = "the snapshot is none of those that its current one came from"
 EXPIRED = "snapshots since were expired"
@@ -124,6 +139,141 @@ def _deletes(found: Effect, path: str, known: KnownDeletes) -> Sequence[str] | N
     return found.deletes[path] if path in found.deletes else known.of(path)
 
 
+# --- of the metadata alone --------------------------------------------------------------------------------------------
+
+MAX_METADATA_BYTES = 1 << 28
+"""Bytes of a table's metadata, unpacked: a thousand snapshots take a megabyte or two."""
+
+_COUNTS = {"files_added": "added-data-files", "files_removed": "deleted-data-files", "rows_added": "added-records",
+           "rows_removed": "deleted-records"}  # fmt: skip
+
+
+class Snapshot(msgspec.Struct, frozen=True):
+    """A snapshot as a table's metadata lists it.
+
+    :param time: milliseconds since 1970.
+    """
+
+    id: int = msgspec.field(name="snapshot-id")
+    time: int = msgspec.field(name="timestamp-ms")
+    parent: int | None = msgspec.field(default=None, name="parent-snapshot-id")
+    sequence: int | None = msgspec.field(default=None, name="sequence-number")
+    summary: dict[str, str] | None = None
+
+    @property
+    def info(self) -> CommitInfo:
+        """The snapshot as a watcher has it."""
+        summary = self.summary or {}
+        numbers = ((name, _number(summary.get(said))) for name, said in _COUNTS.items())
+        return CommitInfo(
+            str(self.id),
+            str(self.id),
+            self.time / 1000,
+            said_by_log(summary.get("operation", "")),
+            self.sequence,
+            counts={name: number for name, number in numbers if number is not None},
+        )
+
+    @property
+    def place(self) -> Place:
+        """The place behind the snapshot."""
+        return Place(str(self.id), sequence=self.sequence, time=self.time)
+
+
+class TableMetadata(msgspec.Struct, frozen=True):
+    """The part of a table's metadata that says which snapshots its current one came from.
+
+    :param updated: milliseconds since 1970.
+    """
+
+    id: str | None = msgspec.field(default=None, name="table-uuid")
+    location: str = ""
+    updated: int | None = msgspec.field(default=None, name="last-updated-ms")
+    current: int | None = msgspec.field(default=None, name="current-snapshot-id")
+    snapshots: list[Snapshot] = msgspec.field(default_factory=list)
+
+    @classmethod
+    def of(cls, body: bytes, what: str) -> TableMetadata:
+        """Decode a metadata file. :raises LogDamaged: if it is none."""
+        return decode(body, cls, what)
+
+    @classmethod
+    def of_table(cls, table: Any) -> TableMetadata:
+        """Return the metadata of a table that ``pyiceberg`` has loaded."""
+        said = table.metadata
+        snapshots = [
+            Snapshot(one.snapshot_id, one.timestamp_ms, one.parent_snapshot_id, one.sequence_number, _summary(one))
+            for one in said.snapshots
+        ]
+        return cls(str(said.table_uuid), said.location, said.last_updated_ms, said.current_snapshot_id, snapshots)
+
+    def after(self, place: Place, most: int = MAX_COMMITS) -> Look:
+        """Return the snapshots from which the current one came behind a place, oldest first.
+
+        A table that went back to a snapshot of before has a commit ``rollback`` of that one; what it left is no gap.
+
+        :param most: snapshots of one look.
+        :raises LogDamaged: if a snapshot came from itself.
+        """
+        listed = {one.id: one for one in self.snapshots}
+        known = None if place.version is None else int(place.version)
+        line, end = _line(listed, self.current, known)
+        before: list[CommitInfo | Gap] = []
+        if not line:
+            return Look((), listed[known].place if known in listed and known == self.current else place)
+        last = line[-1].place
+        if end != known:
+            back = [] if known not in listed else [one.id for one in _line(listed, known, None)[0]]
+            shared = next((one for one in reversed(line) if one.id in back), None)
+            if shared is not None:
+                before = [self._went_back(shared, place)]
+                line = [*takewhile(lambda one: one is not shared, reversed(line))][::-1]
+                last = line[-1].place if line else shared.place
+            else:
+                line = [one for one in line if end is None or _is_later(one, place)]
+                first = str(line[0].id if line else self.current)
+                before = [Gap(place.version, first, NO_ANCESTOR if end is None else EXPIRED)]
+        taken = line[:most]
+        seen = (*before, *(one.info for one in taken))
+        return Look(seen, taken[-1].place if taken else last, len(line) > len(taken))
+
+    def _went_back(self, to: Snapshot, place: Place) -> CommitInfo:
+        moment = None if self.updated is None else self.updated / 1000
+        return CommitInfo(str(to.id), f"{to.id}:after:{place.version}", moment, "rollback", to.sequence)
+
+
+prepare(TableMetadata)
+
+
+def _line(listed: Mapping[int, Snapshot], at: int | None, until: int | None) -> tuple[list[Snapshot], int | None]:
+    """Return the snapshots from which one came, itself too, oldest first, and the id of the first that is left out.
+
+    :param until: left out, with those before it.
+    """
+    line: dict[int, Snapshot] = {}
+    while at is not None and at != until and (snapshot := listed.get(at)) is not None:
+        if at in line:
+            raise LogDamaged(f"The snapshot {at} came from itself, by the table's metadata.")
+        line[at] = snapshot
+        at = snapshot.parent
+    return [*line.values()][::-1], None if at == -1 else at
+
+
+def _is_later(snapshot: Snapshot, place: Place) -> bool:
+    """Test whether a snapshot may be one of those behind a place: one that comes twice is not lost."""
+    if place.time is None:
+        return True
+    later = place.sequence is not None and snapshot.sequence is not None and snapshot.sequence > place.sequence
+    return later or snapshot.time > place.time
+
+
+def _summary(snapshot: Any) -> dict[str, str]:
+    """Return the summary of a snapshot that ``pyiceberg`` has loaded."""
+    if snapshot.summary is None:
+        return {}
+    return {"operation": snapshot.summary.operation.value, **snapshot.summary.additional_properties}
+
+
 # --- by pyiceberg -----------------------------------------------------------------------------------------------------
 
 
@@ -146,35 +296,22 @@ class IcebergLog:
 
         :param mark: not needed: no other snapshot has the id.
         """
-        snapshots = self._between(version)
-        if isinstance(snapshots, Gap):
-            return snapshots
-        newest = str(snapshots[-1].snapshot_id) if snapshots else version
+        newest = None
         try:
+            listed = TableMetadata.of_table(self._table)
+            newest = None if listed.current is None else str(listed.current)
+            line, end = _line({one.id: one for one in listed.snapshots}, listed.current, int(version))
+            if end != int(version):
+                return Gap(version, newest, NO_ANCESTOR if end is None else EXPIRED)
+            if len(line) > MAX_COMMITS:
+                return Gap(version, newest, TOO_MANY)
+            snapshots = [self._table.snapshot_by_id(one.id) for one in line]
             commits = tuple(_commit(self._table, snapshot, self._check) for snapshot in snapshots)
         except (LakeIndexError, ValueError, NotImplementedError, OSError) as error:
             # Who plans the whole table finds whether that counts, and says it.
             said = error.message if isinstance(error, LakeIndexError) else str(error)
             return Gap(version, newest, said.rstrip("."))
-        return Commits(commits, newest, None)
-
-    def _between(self, since: str) -> list[Any] | Gap:
-        """Return the snapshots from which the current one came after another, oldest first."""
-        current = self._table.current_snapshot()
-        at, found, end = current, list[Any](), None if current is None else str(current.snapshot_id)
-        while at is None or str(at.snapshot_id) != since:
-            if at is None:
-                return Gap(since, end, NO_ANCESTOR)
-            if len(found) == MAX_COMMITS:
-                return Gap(since, end, TOO_MANY)
-            found.append(at)
-            parent = at.parent_snapshot_id
-            if parent is not None and str(parent) == since:
-                break
-            at = None if parent is None else self._table.snapshot_by_id(parent)
-            if at is None and parent is not None:
-                return Gap(since, end, EXPIRED)
-        return found[::-1]
+        return Commits(commits, version if newest is None else newest, None)
 
     def start(self, version: str) -> Start:
         """Return what counts of the snapshot after which commits are followed."""
@@ -239,7 +376,11 @@ def _of(file: Any) -> str | None:
 
 def _counted(summary: Any, name: str) -> int | None:
     """Return a number of a snapshot's summary; ``None`` where it says none."""
-    text = None if summary is None else summary.additional_properties.get(name)
+    return None if summary is None else _number(summary.additional_properties.get(name))
+
+
+def _number(text: str | None) -> int | None:
+    """Return a number of a summary; ``None`` for what is none."""
     return int(text) if text is not None and text.isdecimal() and len(text) < 19 else None
 
 

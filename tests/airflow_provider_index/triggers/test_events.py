@@ -10,21 +10,25 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import deltalake
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from airflow.sdk.exceptions import AirflowRuntimeError, ErrorType
 from airflow.sdk.execution_time.comms import ErrorResponse
 from airflow.triggers.base import BaseEventTrigger, TriggerEvent
+from msgspec.structs import replace
 
 from airflow_provider_index.triggers import events
 from airflow_provider_index.triggers.events import CommitEventTrigger, SourceEventTrigger
+from spark_apps.sources.logs.delta import DeltaLog
 from spark_apps.storage.errors import InvalidInput
 from spark_apps.storage.store import Store
 from spark_apps.timeline.creation import create_table
 from spark_apps.timeline.log import Timeline
 from spark_apps.timeline.model import (
     Field,
+    PutTable,
     SourceDefinition,
     TableDefinition,
     Write,
@@ -294,6 +298,57 @@ def test_a_change_of_a_source_is_told_of_once_also_over_a_restart_and_a_refresh_
     assert len(once) == 1 and once[0].startswith("source:files:")
     assert again == []
     assert len(twice) == 1 and twice != once
+
+
+def test_each_commit_of_a_delta_table_is_told_of_also_over_a_killed_triggerer_and_beside_a_refresh(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "trips"
+    rows = pa.table({"id": [1], "part": ["a"]})
+    write = lambda: deltalake.write_deltalake(str(folder), rows, mode="append")  # noqa: E731
+    write()
+    source = SourceDefinition("delta", str(folder), version="0")
+    log, _ = create_table(
+        Store(tmp_path / "_indexes/trips"), TableDefinition("t", DEFINITION.fields, (), source=source)
+    )
+    memory = AssetStore()
+
+    def told() -> list[str]:
+        commits = asyncio.run(restarted(watcher(SourceEventTrigger, memory, table=str(folder))))
+        return [one.removeprefix("source:delta:").partition(":")[0] for one in commits]
+
+    def refreshed(version: str) -> None:
+        """As a refresh notes what it has taken in."""
+        followed = replace(log.head.table, source=replace(source, version=version))
+        begin(log, operation="refresh_index", txn_id=version).commit((PutTable(followed),), writes=[])
+        log.refresh()
+
+    write()
+    assert told() == ["1"], "killed before the event was known to be kept"
+    write()
+    refreshed("2")
+    assert told() == ["1", "2"]
+    monkeypatch.setattr(events, "_SETTLED_SECONDS", 0.05)
+    assert told() == ["1", "2"]
+    for _ in range(3):
+        write()
+    refreshed("5")
+    assert told() == ["3", "4", "5"] and told() == []
+
+
+def test_more_commits_than_one_look_takes_are_told_of_without_a_pause(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = DeltaLog.after
+    monkeypatch.setattr(DeltaLog, "after", lambda self, place: whole(self, place, 2))
+    folder = tmp_path / "trips"
+    for _ in range(8):
+        deltalake.write_deltalake(str(folder), pa.table({"id": [1], "part": ["a"]}), mode="append")
+    source = SourceDefinition("delta", str(folder), version="0")
+    create_table(Store(tmp_path / "_indexes/trips"), TableDefinition("t", DEFINITION.fields, (), source=source))
+
+    trigger = watcher(SourceEventTrigger, AssetStore(), table=str(folder), poll_interval=60)
+    assert len(asyncio.run(restarted(trigger, 2.0))) == 7
 
 
 def test_without_a_state_store_a_watcher_begins_at_the_newest_commit(tmp_path: Path) -> None:

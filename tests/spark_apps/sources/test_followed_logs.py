@@ -13,6 +13,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from deltalake import DeltaTable as Theirs
 from msgspec.structs import replace
 from pyiceberg.catalog import load_catalog
 from pyiceberg.io.pyarrow import PyArrowFile
@@ -27,9 +28,10 @@ from spark_apps.engine.no_session import NO_SPARK
 from spark_apps.mergetree.tree import Snapshot
 from spark_apps.sources.delta import DeltaTable
 from spark_apps.sources.iceberg import IcebergTable
-from spark_apps.sources.logs.commits import Gap
+from spark_apps.sources.logs.commits import Gap, Place, write_mark
 from spark_apps.sources.logs.delta import DeltaLog as CommitsOfDelta
 from spark_apps.sources.logs.hudi import Slice, effect, group_of
+from spark_apps.sources.logs.watching import watched_log
 from spark_apps.sources.source_files import Changes
 from spark_apps.storage.errors import LakeIndexError
 from spark_apps.storage.store import Store
@@ -122,46 +124,46 @@ def test_given_commits_of_all_kinds_then_following_them_finds_what_the_list_show
     assert [(one.version, one.time, one.operation) for one in found.commits][:1] == [("25", 32.0, "WRITE")]
 
 
-@pytest.fixture
-def asked(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, str, int]]:
-    """Each call to a store: what for, of which key, and the bytes or entries that it answered with."""
-    calls: list[tuple[str, str, int]] = []
-    call: Callable[..., Any] = Store._call
-
-    def counted(self: Store, verb: str, key: str, what: Any) -> Any:
-        answer = call(self, verb, key, what)
-        calls.append((verb, key, len(answer) if isinstance(answer, bytes | list) else 1))
-        return answer
-
-    monkeypatch.setattr(Store, "_call", counted)
-    return calls
+def at_version(state: State, version: str, mark: str | None) -> State:
+    """A state whose source is known up to a version; its files are of no concern to who reads the commits since."""
+    source = state.table.source
+    assert source is not None
+    later = state.copy()
+    later.definition = replace(state.table, source=replace(source, version=version, mark=mark))
+    return later
 
 
+@pytest.mark.by_turn(4)
 def test_given_one_file_more_then_learning_of_it_costs_the_same_whatever_the_table_holds(
     tmp_path: Path, asked: list[tuple[str, str, int]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     costs, quiet = [], []
-    for files in (100, 10_000):
+    for files in (100, 100_000):
         lake = Lake(tmp_path / f"{files}")
-        lake.log.commit(*(lake.add(f"{n}.parquet") for n in range(files)))
+        lake.log.commit(lake.add("first.parquet"))
         state = lake.registered()
+        lake.log.commit(*(lake.add(f"{n}.parquet") for n in range(files)))
+        Theirs(str(lake.folder)).create_checkpoint()
+        log = CommitsOfDelta(Store(str(lake.folder)))
+        state = at_version(state, "1", write_mark({"reader": "deltalake", "commit": log.mark(1)}))
+        place = log.after(Place("0")).place
         with monkeypatch.context() as without:
             without.setitem(sys.modules, "deltalake", None)
             asked.clear()
             assert lake.source().changes(state).added == ()  # type: ignore[union-attr]
+            assert log.after(place).seen == ()
             quiet.append([*asked])
             lake.log.commit(lake.add("one.parquet"))
             asked.clear()
-            found = lake.source().changes(state)
+            found, look = lake.source().changes(state), log.after(place)
             costs.append([*asked])
         assert isinstance(found, Changes) and [one.path.rpartition("/")[2] for one in found.added] == ["one.parquet"]
-    assert costs[0] == costs[1] and [call[0] for call in costs[0]] == ["list", "get"]
-    assert quiet[0] == quiet[1] and [call[0] for call in quiet[0]] == ["list"], "one request where nothing has changed"
+        assert [(one.version, one.counts["files_added"]) for one in look.seen] == [("2", 1)]  # type: ignore[union-attr]
+    assert costs[0] == costs[1] and [call[0] for call in costs[0]] == ["list", "get"] * 2
+    assert quiet[0] == quiet[1] and [call[0] for call in quiet[0]] == ["list"] * 2, "one request where nothing is new"
 
 
 def cleaned(lake: Lake) -> None:
-    from deltalake import DeltaTable as Theirs
-
     Theirs(str(lake.folder)).create_checkpoint()
     (lake.folder / "_delta_log" / f"{0:020d}.json").unlink()
 
@@ -249,7 +251,8 @@ def test_given_an_action_then_it_follows_the_commits_or_says_why_it_compares_lis
     assert by_list.metrics == {"source.files_added": 1, "source.files_removed": 0}
     assert by_list.actions == followed.actions
     cleaned(lake)
-    assert "no commit 0" in observe(snapshot).metrics["source.compared"]
+    compared = observe(snapshot).metrics
+    assert "no commit 0" in compared["source.compared"] and compared["source.files_compared"] == 1 + 2
     refreshes = (RefreshIndex("i"), RefreshIndex("i", "quick"), RefreshIndex("i", "full"), RepairIndexes([]))
     assert [action.compares_lists for action in refreshes] == [False, False, True, True]
 
@@ -304,6 +307,11 @@ class Snapshots:
         actions = (PutTable(table), *first_actions(table, found, None))
         state.apply(Commit(FORMAT_VERSION, 0, "0", "x", "t", 1, -1, actions=actions))
         return state
+
+    def hint(self) -> None:
+        """Leaves beside the metadata what Hadoop's catalog does."""
+        folder = Path(self.table.location().removeprefix("file://"))
+        (folder / "metadata/version-hint.text").write_text(self.table.metadata_location.rpartition("/")[2])
 
     def append(self, first: int, rows: int, p: str = "a") -> None:
         self.table.append(pa.table({"id": range(first, first + rows), "p": [p] * rows}))
@@ -416,9 +424,9 @@ def test_given_snapshots_that_cannot_be_followed_then_that_is_said_and_the_list_
         assert {one.path for one in lake.listed(state).files(DATA_TREE)} == set(lake.paths())
 
 
-@pytest.mark.by_turn(4)
+@pytest.mark.by_turn(16)
 def test_given_one_data_file_more_then_learning_of_it_costs_the_same_whatever_the_table_holds(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, asked: list[tuple[str, str, int]]
 ) -> None:
     opened: list[int] = []
     open_file = PyArrowFile.open
@@ -427,11 +435,16 @@ def test_given_one_data_file_more_then_learning_of_it_costs_the_same_whatever_th
         opened.append(len(self))
         return open_file(self, *given, **more)
 
-    costs, quiet = [], []
-    for files in (100, 10_000):
+    costs, quiet, watched = [], [], []
+    for files in (100, 100_000):
         lake = Snapshots(tmp_path / f"{files}")
-        lake.append_names(files)
+        lake.append_names(1)
         state = lake.registered()
+        lake.append_names(files)
+        source = state.table.source
+        assert source is not None and lake.table.current_snapshot() is not None
+        state = at_version(state, str(lake.table.current_snapshot().snapshot_id), source.mark)
+        place = Place(state.table.source.version)  # type: ignore[union-attr]
         with monkeypatch.context() as counting:
             counting.setattr(PyArrowFile, "open", counted)
             opened.clear()
@@ -442,11 +455,18 @@ def test_given_one_data_file_more_then_learning_of_it_costs_the_same_whatever_th
             counting.setattr(PyArrowFile, "open", counted)
             opened.clear()
             found = lake.source(state).changes(state)
+            costs.append([*opened])
         assert isinstance(found, Changes) and len(found.added) == 1
-        costs.append([*opened])
+        lake.hint()
+        asked.clear()
+        look = watched_log(SourceDefinition("iceberg", lake.table.location()), None, "").after(place)
+        watched.append([*asked])
+        assert [one.counts["files_added"] for one in look.seen] == [1]  # type: ignore[union-attr]
     assert [len(one) for one in quiet] == [1, 1], "the metadata alone, where nothing has changed"
     assert [len(one) for one in costs] == [3, 3], "the metadata, the list of manifests, and the new manifest"
     assert abs(sum(costs[0]) - sum(costs[1])) < 100, "but for the digits of its counts"
+    assert [[call[0] for call in one] for one in watched] == [["get", "get"]] * 2, "the hint and the metadata"
+    assert abs(watched[0][1][2] - watched[1][1][2]) < 100
 
 
 # --- Hudi, whose reader is in Spark alone -----------------------------------------------------------------------------

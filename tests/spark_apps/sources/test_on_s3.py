@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tarfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,13 +13,16 @@ from pyiceberg.catalog import load_catalog
 
 from spark_apps.sources.delta import DeltaTable
 from spark_apps.sources.iceberg import IcebergTable
+from spark_apps.sources.logs.commits import CommitInfo, Place
+from spark_apps.sources.logs.watching import watched_log
 from spark_apps.sources.registry import PlainFiles
 from spark_apps.storage import errors
 from spark_apps.storage.store import Rewritten, Store, open_by_address
 from spark_apps.timeline.files import DataFile
-from spark_apps.timeline.model import Field
+from spark_apps.timeline.model import Field, SourceDefinition
 from tests.simulation.s3 import BUCKET, s3_server
 from tests.spark_apps.sources.lake import people
+from tests.spark_apps.sources.test_watched_logs import OF_COW, TIMELINES
 
 
 @pytest.fixture(scope="module")
@@ -67,6 +71,12 @@ def test_delta_and_iceberg_tables_are_listed_with_the_same_storage_options(s3: d
     store = Store(uri, s3)
     assert {store.head(file.path.removeprefix(f"{uri}/")) is not None for file in listing.files} == {True}
     assert len(DeltaTable(uri, s3).listing(0).files) == 3
+    look = watched_log(SourceDefinition("delta", uri), s3, "").after(Place())
+    assert [(one.version, one.counts) for one in look.seen if isinstance(one, CommitInfo)] == [
+        (version, {"files_added": 3, "files_removed": 0, "rows_added": 6}) for version in "01"
+    ]
+    with pytest.raises(errors.TableNotFound):
+        watched_log(SourceDefinition("delta", f"s3://{BUCKET}/nothing"), s3, "").after(look.place)
 
     io = {"s3.endpoint": s3["endpoint"], "s3.access-key-id": "a", "s3.secret-access-key": "b", "s3.region": "us-east-1"}
     options = {"catalog": "test", "catalog.type": "sql", "catalog.uri": f"sqlite:///{tmp_path}/catalog.db",
@@ -80,6 +90,21 @@ def test_delta_and_iceberg_tables_are_listed_with_the_same_storage_options(s3: d
     listed = source.listing()
     assert [file.rows for file in listed.files] == [6] and listed.version is not None
     assert pa.table(theirs.scan().to_arrow()).num_rows == 6
+    named = SourceDefinition("iceberg", theirs.location(), {**options, "identifier": "db.t"})
+    look = watched_log(named, s3, "").after(Place())
+    assert [one.version for one in look.seen if isinstance(one, CommitInfo)] == [listed.version]
+
+
+def test_the_timeline_of_a_hudi_table_is_read_and_none_of_its_data(s3: dict[str, str]) -> None:
+    store = Store(f"s3://{BUCKET}/hudi", s3)
+    with tarfile.open(TIMELINES) as archive:
+        for member in archive:
+            if member.isfile() and member.name.startswith(("cow6/", "cow9/")):
+                store.put(member.name, archive.extractfile(member).read())  # type: ignore[union-attr]
+    for table in ("cow6", "cow9"):
+        store.put(f"{table}/.hoodie/metadata/.hoodie/20240101000000000.commit", b"{}")
+        look = watched_log(SourceDefinition("hudi", f"{store.uri}/{table}"), s3, "").after(Place())
+        assert [one.operation for one in look.seen if isinstance(one, CommitInfo)] == OF_COW
 
 
 def test_given_an_object_replaced_by_one_of_its_size_then_a_range_of_it_is_not_taken_for_the_old_one_s(
