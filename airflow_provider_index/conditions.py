@@ -81,13 +81,19 @@ def windows_closed(
 
 
 def index_fresh(
-    timeline: Timeline, index: str, *, partitions: Iterable[str] | None = None, within_commits: int = 0
+    timeline: Timeline,
+    index: str,
+    *,
+    partitions: Iterable[str] | None = None,
+    within_commits: int = 0,
+    with_source: bool = False,
 ) -> dict[str, Any] | None:
     """Return whether an active index covers all rows, or lacks no more than the newest commits.
 
     :param partitions: only these, as paths.
     :param within_commits: how many commits of the table it may be behind.
-    :raises IndexNotFound:
+    :param with_source: count the commits of a registered source too that its log has not taken in.
+    :raises IndexNotFound: :raises InvalidInput: if the table has no source that could have commits.
     """
     head = timeline.head
     entry = _index_of(timeline, index)
@@ -96,6 +102,14 @@ def index_fresh(
     paths = paths_of(timeline, partitions)
     behind = [through for (partition, _), through in entry.lag.items() if paths is None or partition in paths]
     lag = max((head.version - through for through in behind), default=0)
+    if with_source and lag <= within_commits:
+        from airflow_provider_index.source_state import source_state
+
+        options = getattr(timeline.store, "options", None)
+        further = source_state(head, timeline.store.uri, options).behind(head)
+        if lag + further > within_commits:
+            return None
+        lag += int(further)
     return None if lag > within_commits else {"index": index, "version": head.version, "lag": lag}
 
 

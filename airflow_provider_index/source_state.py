@@ -7,6 +7,7 @@ list is compared with that of the log of indexes. What changed in the rows only 
 from __future__ import annotations
 
 import hashlib
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -50,6 +51,14 @@ class SourceState(Protocol):
         """Return what is new behind a mark, ``None`` at the very first look.
 
         :param state: of the log of its indexes, which says where a watcher begins.
+        :raises TableNotFound: if the source is gone. :raises StorageUnavailable: if it cannot be looked at.
+        """
+
+    def behind(self, state: State) -> float:
+        """Return how many commits of the source a state lacks that may have changed its files.
+
+        Of plain files, which have none, it is 1 where the list is another one; after a gap it is infinite.
+
         :raises TableNotFound: if the source is gone. :raises StorageUnavailable: if it cannot be looked at.
         """
 
@@ -99,6 +108,18 @@ class _Commits:
         look = self.log.after(place)
         events = [self._gap(one) if isinstance(one, Gap) else self._commit(one) for one in look.seen]
         return News(events, to_builtins(look.place), look.more)
+
+    def behind(self, state: State) -> float:
+        known, commits, more = state.table.source, 0, True
+        assert known is not None
+        place = self.log.place(known.version, known.mark)
+        while more:
+            look = self.log.after(place)
+            if any(isinstance(one, Gap) for one in look.seen):
+                return math.inf
+            commits += sum(isinstance(one, CommitInfo) and one.may_change_files for one in look.seen)
+            place, more = look.place, look.more
+        return commits
 
     def _commit(self, commit: CommitInfo) -> dict[str, Any]:
         return {
@@ -159,6 +180,9 @@ class _PlainFiles:
             return News([], mark or _NOTHING)
         state_mark, event = change
         return News([{"commit": f"source:{state_mark}", "operation": "source", **event}], state_mark)
+
+    def behind(self, state: State) -> float:
+        return 0 if self._change(state) is None else 1
 
     def _change(self, state: State) -> tuple[str, dict[str, Any]] | None:
         """Return the mark of a state that the log does not know, and what an event says of it."""

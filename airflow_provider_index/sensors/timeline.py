@@ -190,6 +190,9 @@ class IndexFreshnessSensor(TimelineSensor):
     :param index: name of the index; if it does not exist, the task fails at once.
     :param partitions: only these, as paths (``dt=2024-11-11``); all by default.
     :param within_commits: how many commits of the table the index may lag behind.
+    :param with_source: of a registered source: count also the commits of the source itself that no refresh has taken in
+        yet, by its own log and without Spark. Of plain files, another list counts as one commit; commits that are gone
+        from the log count as more than any number.
     """
 
     @declares_arguments
@@ -199,6 +202,7 @@ class IndexFreshnessSensor(TimelineSensor):
         index: str,
         partitions: Annotated[Sequence[str] | None, some_texts] = None,
         within_commits: int = 0,
+        with_source: bool = False,
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
@@ -207,7 +211,11 @@ class IndexFreshnessSensor(TimelineSensor):
         from airflow_provider_index.triggers.timeline import IndexFreshnessTrigger
 
         return IndexFreshnessTrigger(
-            index=self.index, partitions=self.partitions, within_commits=self.within_commits, **shared
+            index=self.index,
+            partitions=self.partitions,
+            within_commits=self.within_commits,
+            with_source=self.with_source,
+            **shared,
         )
 
 

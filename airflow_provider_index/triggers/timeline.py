@@ -153,7 +153,7 @@ class WritersDrainedTrigger(TimelineTrigger):
 class IndexFreshnessTrigger(TimelineTrigger):
     """Fires once an index covers its table; see :func:`airflow_provider_index.conditions.index_fresh`.
 
-    :param partitions: and ``within_commits``: as of the sensor.
+    :param partitions: and ``within_commits``, ``with_source``: as of the sensor.
     """
 
     @declares_arguments
@@ -163,12 +163,19 @@ class IndexFreshnessTrigger(TimelineTrigger):
         index: str,
         partitions: Annotated[Sequence[str] | None, some_texts] = None,
         within_commits: int = 0,
+        with_source: bool = False,
         **shared: Any,
     ) -> None:
         super().__init__(**shared)
 
     def evaluate(self, timeline: Timeline) -> dict[str, Any] | None:
-        return index_fresh(timeline, self.index, partitions=self.partitions, within_commits=self.within_commits)
+        return index_fresh(
+            timeline,
+            self.index,
+            partitions=self.partitions,
+            within_commits=self.within_commits,
+            with_source=self.with_source,
+        )
 
 
 class IndexStateTrigger(TimelineTrigger):

@@ -15,6 +15,7 @@ import pyarrow.parquet as pq
 import pytest
 from pyiceberg.catalog.sql import SqlCatalog
 
+from airflow_provider_index.conditions import index_fresh
 from airflow_provider_index.source_state import News, source_state
 from spark_apps.sources.registry import PlainFiles
 from spark_apps.storage.errors import InvalidInput
@@ -22,7 +23,15 @@ from spark_apps.storage.store import Store
 from spark_apps.timeline.creation import create_table
 from spark_apps.timeline.locations import locate
 from spark_apps.timeline.log import Timeline
-from spark_apps.timeline.model import Field, SourceDefinition, TableDefinition
+from spark_apps.timeline.model import (
+    Field,
+    HashingConfig,
+    IndexDefinition,
+    PutHashingConfig,
+    PutIndex,
+    SourceDefinition,
+    TableDefinition,
+)
 from tests.spark_apps.sources.test_watched_logs import TIMELINES
 
 FIELDS = (Field("id", "bigint"), Field("dt", "string"))
@@ -164,6 +173,53 @@ def test_given_an_iceberg_table_then_each_snapshot_behind_that_of_the_log_is_an_
     assert seen(timeline.head, timeline, after, options_of_connection)[0] == []
     old = f"iceberg:{table.snapshots()[1].snapshot_id}"
     assert seen(timeline.head, timeline, old, options_of_connection)[0] == events[1:]
+
+
+def indexed(source: SourceDefinition) -> Timeline:
+    """The log of a source with an index that covers what the log lists."""
+    definition = TableDefinition("t", FIELDS, (), bucketed=False, source=source)
+    index = IndexDefinition("by_id", "secondary", ("id",), "1")
+    timeline, _ = create_table(
+        Store(locate(source.location).default_log()), definition, [PutIndex(index, covered=True)]
+    )
+    return timeline
+
+
+def test_given_commits_of_the_source_that_no_refresh_has_taken_in_then_an_index_is_fresh_within_their_number(
+    tmp_path: Path,
+) -> None:
+    folder = str(tmp_path / "delta")
+    for _ in range(3):
+        deltalake.write_deltalake(folder, ROWS, mode="append")
+    timeline = indexed(SourceDefinition("delta", folder, version="0"))
+
+    assert index_fresh(timeline, "by_id") is not None, "by the log of the indexes alone"
+    assert index_fresh(timeline, "by_id", with_source=True, within_commits=1) is None
+    fresh = {"index": "by_id", "version": 0, "lag": 2}
+    assert index_fresh(timeline, "by_id", with_source=True, within_commits=2) == fresh
+    deltalake.DeltaTable(folder).alter.set_table_properties({"delta.appendOnly": "false"})
+    assert index_fresh(timeline, "by_id", with_source=True, within_commits=2) == fresh, "no file is another one"
+    (tmp_path / "delta/_delta_log" / f"{1:020d}.json").unlink()
+    assert index_fresh(timeline, "by_id", with_source=True, within_commits=99) is None, "after a gap nobody knows"
+
+
+def test_given_plain_files_or_no_source_then_another_list_is_one_commit_and_none_is_refused(tmp_path: Path) -> None:
+    put(tmp_path / "trips/a.parquet")
+    timeline = indexed(SourceDefinition("parquet", str(tmp_path / "trips")))
+    assert index_fresh(timeline, "by_id", with_source=True) is None
+    assert index_fresh(timeline, "by_id", with_source=True, within_commits=1) is not None
+    (tmp_path / "trips/a.parquet").unlink()
+    assert index_fresh(timeline, "by_id", with_source=True) == {"index": "by_id", "version": 0, "lag": 0}
+    own, _ = create_table(
+        Store(tmp_path / "own"),
+        TableDefinition("t", FIELDS, ("id",)),
+        [
+            PutHashingConfig(HashingConfig("", 1)),
+            PutIndex(IndexDefinition("by_id", "secondary", ("dt",), "1"), covered=True),
+        ],
+    )
+    with pytest.raises(InvalidInput, match="no registered source"):
+        index_fresh(own, "by_id", with_source=True)
 
 
 def test_given_a_hudi_table_then_each_instant_behind_that_of_the_log_is_an_event(tmp_path: Path) -> None:

@@ -132,6 +132,7 @@ class CommitInfo:
     :param id: tells it from others of its version, in a table that was made anew.
     :param completion: the time at which it was completed as the format writes it, where commits are in that order.
     :param counts: ``files_added``, ``files_removed``, ``rows_added`` and ``rows_removed``, those that the log says.
+    :param may_change_files: whether files, or deletes of files, may be others since: unless the log says that none are.
     """
 
     version: str
@@ -141,6 +142,7 @@ class CommitInfo:
     sequence: int | None = None
     completion: str | None = None
     counts: Mapping[str, int] = field(default_factory=dict)
+    may_change_files: bool = True
 
 
 class Place(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -242,6 +242,7 @@ class DeltaLog:
             info.modified.timestamp() if ms is None else ms / 1000,
             said_by_log(said.operation),
             counts=counts,
+            may_change_files=not counts or any((counts["files_added"], counts["files_removed"])),
         )
 
     def _said_at_ends(self, info: ObjectInfo) -> _Info:

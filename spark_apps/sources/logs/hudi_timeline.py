@@ -215,6 +215,8 @@ class HudiTimeline:
             said_by_log(said.operation or instant.action),
             completion=instant.completion,
             counts={} if said.partition_to_write_stats is None else said.counts,
+            # It takes back what a writer left that failed, mostly, and that was never the table's.
+            may_change_files=instant.action != "rollback",
         )
 
     def _said(self, instant: _Instant) -> _Said:

@@ -165,13 +165,16 @@ class Snapshot(msgspec.Struct, frozen=True):
         """The snapshot as a watcher has it."""
         summary = self.summary or {}
         numbers = ((name, _number(summary.get(said))) for name, said in _COUNTS.items())
+        counts = {name: number for name, number in numbers if number is not None}
         return CommitInfo(
             str(self.id),
             str(self.id),
             self.time / 1000,
             said_by_log(summary.get("operation", "")),
             self.sequence,
-            counts={name: number for name, number in numbers if number is not None},
+            counts=counts,
+            # So says a rewrite of manifests; one of files counts them.
+            may_change_files=bool(counts) or summary.get("operation") != "replace",
         )
 
     @property

@@ -116,6 +116,7 @@ MEANINGS: dict[str, list[tuple[Any, Any]]] = {
     "after_version": [WHOLE],
     "operations": [("upsert", ["upsert"]), (["insert", "upsert"], ["insert", "upsert"])],
     "within_commits": [WHOLE],
+    "with_source": [TRUE],
     "at_least": [WHOLE],
     "budget_bytes": [TEXT],
     "budget_minutes": [SECONDS],

@@ -249,6 +249,10 @@ def test_given_metadata_that_says_of_an_expired_snapshot_what_came_from_it_then_
     assert said(kept.after(chain[1].place)) == [("2", "6"), "6", "7"]
     assert said(kept.after(chain[5].place)) == ["7"]
     assert said(replace(kept, current=None).after(chain[5].place)) == []
+    manifests = replace(chain[0], summary={"operation": "replace", "manifests-created": "1"})
+    compaction = replace(chain[0], summary={"operation": "replace", "added-data-files": "1"})
+    changes = [one.info.may_change_files for one in (manifests, compaction, chain[0])]
+    assert changes == [False, True, True], "a rewrite of manifests counts no files"
     odd = [snapshot(8, 9), snapshot(9, 8)]
     with pytest.raises(LogDamaged, match="from itself"):
         TableMetadata(current=8, snapshots=odd).after(Place("1"))
@@ -397,6 +401,7 @@ def test_given_a_table_that_is_looked_after_then_clusterings_and_rollbacks_come_
     look = log.after(Place())
     operations = [one.operation for one in look.seen if isinstance(one, CommitInfo)]
     assert operations == ["upsert"] * 4 + ["cluster", "rollback"]
+    assert [one.may_change_files for one in look.seen if isinstance(one, CommitInfo)] == [True] * 5 + [False]
     # A commit with a savepoint stays where others are archived.
     for path in [*(table / ".hoodie/timeline").iterdir()]:
         if any(path.name.startswith(one.version) for one in look.seen[1:3]):  # type: ignore[union-attr]
