@@ -57,7 +57,7 @@ __all__ = [
     "ask_supervisor",
     "conf",
     "connection_missing",
-    "is_running",
+    "goes_on",
     "left_by_its_task",
     "prepare_stats",
 ]
@@ -125,10 +125,11 @@ async def left_by_its_task(task_instance: Any) -> bool:
     return bool(state != "deferred")
 
 
-def is_running(task_instance: Any) -> bool:
-    """Return whether Airflow has a task as running, rather than marked, cleared or over; asked in the task's process.
+def goes_on(task_instance: Any) -> bool:
+    """Return whether Airflow goes on with a task, rather than has it marked, cleared or over; asked in its process.
 
-    Where it cannot be found out, it is not.
+    Airflow has it as running or, where it took the worker for lost, as to be retried: one that was cut off for some
+    minutes, or whose task a broker has handed out a second time. Where that cannot be found out, it does not go on.
     """
     try:
         states = task_instance.get_task_states(
@@ -140,4 +141,4 @@ def is_running(task_instance: Any) -> bool:
     except Exception as error:  # noqa: BLE001 - the supervisor may be gone, or be one of an older Airflow
         logger.info("The state of the task cannot be found out: %s", type(error).__name__)
         return False
-    return next(iter(states.get(task_instance.run_id, {}).values()), None) == "running"
+    return next(iter(states.get(task_instance.run_id, {}).values()), None) in ("running", "up_for_retry")

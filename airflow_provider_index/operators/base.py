@@ -22,7 +22,7 @@ from airflow_provider_index.arguments import (
     mapping,
     spark_conf,
 )
-from airflow_provider_index.compat import AirflowTaskTimeout, is_running
+from airflow_provider_index.compat import AirflowTaskTimeout, goes_on
 from airflow_provider_index.connected import OnTable
 from airflow_provider_index.failures import read_error
 from airflow_provider_index.identity import (
@@ -314,7 +314,7 @@ class SparkTableOperator(InTransaction, TableOperator):
         self._deciding.start()
 
     def _end_job_unless_worker_stops(self) -> None:
-        if is_running(self._task_instance):
+        if goes_on(self._task_instance):
             self._left = True
             return
         try:

@@ -166,11 +166,13 @@ def test_given_a_report_that_is_made_when_tried_again_then_it_is_waited_for_unle
     ("state", "try_number", "timed_out", "goes_on"),
     [
         ("running", 1, False, True),
+        ("up_for_retry", 1, False, True),
         ("failed", 1, False, False),
+        ("restarting", 1, False, False),
         ("running", 3, False, False),
         ("running", 1, True, False),
     ],
-    ids=["worker-stops", "marked-failed", "last-try", "out-of-time"],
+    ids=["worker-stops", "worker-taken-for-lost", "marked-failed", "cleared", "last-try", "out-of-time"],
 )
 def test_given_a_worker_that_is_stopped_when_another_try_follows_then_the_detached_job_goes_on_else_it_is_ended(
     timeline: Timeline, state: str, try_number: int, timed_out: bool, goes_on: bool
