@@ -14,7 +14,7 @@ FOUND  := $(wildcard $(PATHS))
 WORKERS ?= 2
 
 .DEFAULT_GOAL := help
-.PHONY: help venv quickstart demo unit test heavy turn check format docs bench bench-full tpcds model faults hostile races clusters differential walks joins postgresql mutants pages kills golden pairs matrix s3a hadoop connectors histories dist clean
+.PHONY: help venv quickstart demo unit test heavy turn check format docs bench bench-full tpcds model faults hostile races clusters differential walks joins postgresql celery mutants pages kills golden pairs matrix s3a hadoop connectors histories dist clean
 
 help:  ## This list
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9-]+):.*## (.*)/  make \1|\2/' | column -t -s '|' 2>/dev/null \
@@ -121,6 +121,9 @@ joins: venv  ## 2,000 drawn joins with keys of outer joins, against Spark alone 
 postgresql: venv  ## The tests on a whole Airflow, heavy ones too, whose state is in a real PostgreSQL: about 20 minutes
 	DATABASE=postgresql $(PYTEST) tests/airflow $(TEST_ARGS)
 
+celery: venv  ## The same beside Celery: a worker, a real Redis (Debian's), a real PostgreSQL; then all that may happen to a worker: about 30 minutes
+	DATABASE=postgresql EXECUTOR=celery $(PYTEST) tests/airflow tests/kills/test_celery.py $(TEST_ARGS)
+
 kills: venv  ## Every kind of end, met by every kind of work, on a real scheduler (CELLS, MINUTES); four hours at most, and goes on where it stopped
 	$(BIN)/python -m tests.kills
 
@@ -145,5 +148,5 @@ pages: venv  ## The page in a real browser; needs Chromium and its driver: about
 
 clean:  ## Remove caches, builds and what runs leave (.bench: data sets and other engines; .matrix: environments); .venv stays
 	rm -rf build dist *.egg-info $(LAKE)/build $(LAKE)/*.egg-info .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis spark-warehouse \
-	  metastore_db derby.log .demo .differential .joins .kills .pairs .bench .matrix .s3a
+	  metastore_db derby.log .celery .demo .differential .joins .kills .pairs .bench .matrix .s3a
 	find . -name __pycache__ -not -path './.venv/*' -prune -exec rm -rf {} +

@@ -1,7 +1,8 @@
 """A whole Airflow on this machine: scheduler, DAG processor, API server and triggerer, on SQLite and loopback.
 
 It is what ``airflow standalone`` starts, with a home and ports of its own, so that several may run side by
-side and nothing of the user's own installation is touched. For tests and demos; never for production.
+side and nothing of the user's own installation is touched. For tests and demos; never for production. Standalone
+knows LocalExecutor alone: for an executor that has workers of its own, each part is started here.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import base64
 import json
 import os
 import secrets
+import shlex
 import signal
 import socket
 import subprocess
@@ -30,6 +32,7 @@ _WITH_SIGINT = (
 )
 # Its scheduler and triggerer take ten seconds and more to end by themselves, and nothing of that is needed.
 _STOP_SECONDS = 4
+_PARTS = ("scheduler", "dag-processor", "api-server", "triggerer")
 
 
 class AirflowDidNotStart(RuntimeError):
@@ -54,6 +57,8 @@ class LocalAirflow(LocalServer):
     :param parallelism: how many tasks may run at once. Each costs a process.
     :param users: more users than ``admin``, each with its role: ``viewer``, ``user``, ``op`` or ``admin``. See
         :meth:`client_of`.
+    :param worker: the command that starts a worker, where the executor that ``config`` names needs one:
+        ``celery worker``.
     """
 
     def __init__(
@@ -67,6 +72,7 @@ class LocalAirflow(LocalServer):
         home: str | os.PathLike[str] | None = None,
         parallelism: int = 4,
         users: Mapping[str, str] | None = None,
+        worker: str | None = None,
     ) -> None:
         super().__init__(home, prefix="airflow-home-", log="standalone.log")
         self.home.mkdir(parents=True, exist_ok=True)
@@ -85,7 +91,10 @@ class LocalAirflow(LocalServer):
             **(env or {}),
         }
         self.client = AirflowClient(self.url, self.username, self.password, log=str(self.log_file))
-        self._parts: list[subprocess.Popen[bytes]] = []
+        self.worker = worker
+        self.parts: dict[str, int] = {}
+        """Name of each part that was started by itself -> its process id; of one that was started anew, the last."""
+        self._started: list[subprocess.Popen[bytes]] = []
 
     def start(self, timeout: float = 300) -> Self:
         """Prepare the database, start all parts, and return once all are healthy.
@@ -96,13 +105,21 @@ class LocalAirflow(LocalServer):
         passwords = self.home / "simple_auth_manager_passwords.json.generated"
         passwords.write_text(json.dumps(self.passwords))
         passwords.chmod(0o600)
-        self._process = self._launch("standalone", "wb")
+        self.log_file.write_bytes(b"")
         deadline = time.monotonic() + timeout
+        if self.worker is None:
+            self._process = self._launch("standalone")
+        else:
+            # Else each of them would make the tables.
+            if status := self._launch("db migrate").wait(timeout):
+                raise AirflowDidNotStart(f"The database was not made (exit status {status}).\n{self.last_lines()}")
+            for name in (*_PARTS, self.worker):
+                self.start_part(name)
         while not self.client.healthy():
-            if self._process.poll() is not None or time.monotonic() > deadline:
+            ended = [process.poll() for process in self._running() if process.poll() is not None]
+            if ended or time.monotonic() > deadline:
                 raise AirflowDidNotStart(
-                    f"Airflow was not healthy after {timeout} s (exit status {self._process.poll()}).\n"
-                    f"{self.last_lines()}"
+                    f"Airflow was not healthy after {timeout} s (exit status {ended}).\n{self.last_lines()}"
                 )
             time.sleep(0.5)
         self.client.login()
@@ -118,7 +135,7 @@ class LocalAirflow(LocalServer):
     def stop(self) -> None:
         """Stop all parts, after some seconds by force, and remove a temporary home."""
         self.client.close()
-        running = [*self._parts, *([self._process] if self._process is not None else [])]
+        running = self._running()
         for process in running:
             if process.poll() is None:
                 process.send_signal(signal.SIGINT)
@@ -129,24 +146,28 @@ class LocalAirflow(LocalServer):
             with suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
             process.wait()
-        self._process, self._parts = None, []
+        self._process, self._started, self.parts = None, [], {}
         self._remove_home()
 
     def start_part(self, name: str) -> int:
         """Start one part more, in the place of one that was killed: ``triggerer``, ``scheduler``, ``dag-processor``.
 
-        :param name: of the part, as its log is called.
+        :param name: of the part, which is the command that starts it.
         :returns: its process id, which is that of its group too. It is stopped with the rest.
         """
-        process = self._launch(name, "ab")
-        self._parts.append(process)
+        process = self._launch(name)
+        self._started.append(process)
+        self.parts[name] = process.pid
         return process.pid
 
-    def _launch(self, command: str, mode: str) -> subprocess.Popen[bytes]:
+    def _running(self) -> list[subprocess.Popen[bytes]]:
+        return [*self._started, *([self._process] if self._process is not None else [])]
+
+    def _launch(self, command: str) -> subprocess.Popen[bytes]:
         airflow = str(Path(sys.executable).parent / "airflow")
-        with self.log_file.open(mode) as log:
+        with self.log_file.open("ab") as log:
             return subprocess.Popen(
-                [sys.executable, "-c", _WITH_SIGINT, airflow, command],
+                [sys.executable, "-c", _WITH_SIGINT, airflow, *shlex.split(command)],
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=subprocess.STDOUT,

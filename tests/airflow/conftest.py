@@ -19,12 +19,15 @@ import pytest
 from airflow_provider_index.__main__ import copy_examples
 from airflow_provider_index.testing import LocalAirflow, LocalConnectServer
 from tests.airflow.database import database
+from tests.airflow.executor import executor
 from tests.airflow.lake import SECRET, STORAGE_SECRET, Lake
 from tests.folders import kept_for_folder
 from tests.mail import mailbox
 from tests.spark.local import SMALL
 
 HERE = Path(__file__).parent
+AT_ONCE = 6
+"""Tasks that run at once: some sleep until they are killed."""
 USERS = {"olga": "op", "ulf": "user", "vera": "viewer"}
 
 
@@ -98,17 +101,23 @@ def whole_airflow(modules: list[ModuleType], tmp_path_factory: pytest.TempPathFa
     }
     # Beside many tasks a request that changes something can hold SQLite up for as long as a lock is waited for: Airflow
     # writes its audit log from the thread that the lock's holder needs to commit.
-    with database(os.environ.get("DATABASE", "postgresql")) as where, server, mailbox() as box:
+    kept_in = os.environ.get("DATABASE", "postgresql")
+    with (
+        database(kept_in) as where,
+        # Celery does not work beside SQLite.
+        executor("local" if kept_in == "sqlite" else None, processes=AT_ONCE) as tasks,
+        server,
+        mailbox() as box,
+    ):
         connections["spark_connect"] = server.connection(secret)
         connections["smtp_default"] = box.connection
         airflow = LocalAirflow(
             dags,
             connections=connections,
             variables=variables,
-            config={**config, **where},
             users=USERS,
-            # Some of the tasks sleep until they are killed.
-            parallelism=6,
+            parallelism=AT_ONCE,
+            **tasks.settings({**config, **where}),
         )
         with airflow:
             lake = Lake(airflow, warehouse, landing, box)

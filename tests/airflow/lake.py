@@ -105,7 +105,7 @@ class Lake:
 
     def ask(self, code: str) -> str:
         """What a program prints that has this Airflow's settings, and so its database."""
-        env = psutil.Process(self.airflow.pid).environ()
+        env = self.airflow.env
         return subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True, check=True).stdout
 
     def database_rows(self) -> str:
@@ -126,8 +126,15 @@ class Lake:
         time.sleep(3)  # until the scheduler, too, has heard that it ended
         return run_id
 
+    def part(self, name: str) -> psutil.Process:
+        """The process of a part of Airflow, which it has started itself, or which was started for it."""
+        if name in self.airflow.parts:
+            return psutil.Process(self.airflow.parts[name])
+        [part] = [one for one in psutil.Process(self.airflow.pid).children() if one.cmdline()[-1:] == [name]]
+        return part
+
     def processes_of(self, dag_id: str, run_id: str, task_id: str) -> list[psutil.Process]:
-        """The processes that Airflow names after a task: the one that supervises it, and the task's own."""
+        """The processes that Airflow names after a task: its own, and the one of LocalExecutor that supervises it."""
         [row] = [one for one in self.client.task_instances(dag_id, run_id) if one["task_id"] == task_id]
         return [
             process

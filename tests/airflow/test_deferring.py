@@ -121,11 +121,7 @@ def test_execution_timeout_holds_while_the_task_is_deferred(lake: Lake, late: st
 def test_a_killed_triggerer_is_started_anew_and_the_write_goes_on(lake: Lake) -> None:
     run_id = lake.trigger("deferring", {"table": "deferred", "seconds": 15})
     job_id = wait_for_the_attempt(lake, "deferring", run_id, "deferred")
-    [triggerer] = [
-        process
-        for process in psutil.process_iter(["cmdline", "ppid"])
-        if process.info["ppid"] == lake.airflow.pid and (process.info["cmdline"] or [])[-1:] == ["triggerer"]
-    ]
+    triggerer = lake.part("triggerer")
     for process in (*triggerer.children(recursive=True), triggerer):
         process.send_signal(signal.SIGKILL)
     lake.airflow.start_part("triggerer")

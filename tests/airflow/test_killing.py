@@ -59,9 +59,9 @@ def wait_for_the_attempt(lake: Lake, table: str) -> tuple[str, psutil.Process, i
     _, run_id = lake.begun[table]
     assert lake.client.wait_for_task("killing", run_id, "load", timeout=240) == "success"
     assert wait_until(lambda: any("slow" in one.txn_id for one in live_requests(lake.timeline(f"db/{table}"))), 240)
-    # Of the task's two processes one has started spark-submit; the other supervises it.
+    # The task's own has started spark-submit. That of LocalExecutor which supervises it has its name, too.
     named = lake.processes_of("killing", run_id, "slow")
-    [task] = [process for process in named if process.parent() in named]
+    [task] = [process for process in named if not set(process.children()) & set(named)]
     [submit] = task.children()
     group = os.getpgid(submit.pid)
     assert group == submit.pid

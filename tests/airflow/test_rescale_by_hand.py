@@ -31,7 +31,8 @@ def test_given_a_reject_when_the_run_ends_then_no_commit_was_made_and_no_window_
     before = sorted(path for path in (lines / "kept").rglob("*") if path.is_file())
     run_id = asked(lake, "lines.kept")
     form = lake.client.asked("rescale_by_hand", run_id, "approve")
-    assert form["subject"] == "Rescale lines.kept?" and form["options"] == ["Approve", "Reject"]
+    assert form["subject"] == "Rescale this table?" and form["options"] == ["Approve", "Reject"]
+    assert form["body"].startswith("`lines.kept`")
     assert "before     1 buckets" in form["body"] and "after      4 buckets" in form["body"] and "█" in form["body"]
     assert lake.client.xcom("rescale_by_hand", run_id, "preview", "svg").startswith("<svg")
 

@@ -7,6 +7,7 @@ a person would, a person) bring it to its end.
 
 from __future__ import annotations
 
+import os
 import signal
 import time
 from collections.abc import Callable
@@ -51,7 +52,8 @@ class Event:
     :param by_hand: whether a person clears the run afterwards, since Airflow takes it for ended.
     :param holds: what stands still meanwhile: the ``driver``, or its ``jvm``, while the driver goes on to give signs of
         life: slow, not dead.
-    :param goes_on: whether the app outlives the event, and its first attempt is the one that commits.
+    :param attempt: which attempt commits, where that is sure: the first where the app outlives the event, the second
+        where it must not.
     """
 
     name: str
@@ -60,7 +62,7 @@ class Event:
     limit: str = ""
     by_hand: bool = False
     holds: str = "driver"
-    goes_on: bool = False
+    attempt: int | None = None
 
 
 WORKS = {
@@ -158,11 +160,24 @@ class Cell:
             raise NotSo("no supervisor was found")
         return supervisor
 
+    def wait_for_second_try(self) -> None:
+        """Wait for the job to be taken up where it outlives its task; else another one is begun as soon as it ended."""
+        if self.event.mode == "detached":
+            wait_for("a try that takes the job up", self.is_taken_up, 120)
+
+    def tries(self) -> int:
+        """The number of tries that were begun of the task that is hit."""
+        rows = self.client.task_instances(self.dag_id, self.run_id)
+        return next(row["try_number"] for row in rows if row["task_id"] == self.work.task)
+
     def is_taken_up(self) -> bool:
         """Test whether a second try waits for the app of the first."""
-        tries = {row["task_id"]: row["try_number"] for row in self.client.task_instances(self.dag_id, self.run_id)}
-        second = tries[self.work.task] == 2 and self.task_state() == "running"
+        second = self.tries() == 2 and self.task_state() == "running"
         return second and "takes it up" in self.client.log(self.dag_id, self.run_id, self.work.task, 2)
+
+    def committed(self, operation: str) -> bool:
+        """Test whether the table has a commit of this operation."""
+        return any(commit.operation == operation for commit in self.timeline().commits())
 
     def story(self) -> str:
         """What Airflow tells of the run: every try of every task, with the end of its log."""
@@ -216,8 +231,8 @@ class Cell:
         mine = [commit for commit in commits if commit.operation == self.work.operation]
         if len(mine) != 1:
             raise NotSo(f"{len(mine)} commits of {self.work.operation}: {[one.operation for one in commits]}")
-        if self.event.goes_on and mine[0].attempt != 1:
-            raise NotSo(f"the commit is of attempt {mine[0].attempt}, and the first one's job lived")
+        if self.event.attempt not in (None, mine[0].attempt):
+            raise NotSo(f"the commit is of attempt {mine[0].attempt}, and not of {self.event.attempt}")
         rows = table.read().count()
         if rows != (AFTER if self.work.writes else BEFORE):
             raise NotSo(f"{rows} rows")
@@ -265,6 +280,22 @@ def worker_lost(cell: Cell) -> None:
 def worker_stopped(cell: Cell) -> None:
     cell.supervisor().send_signal(signal.SIGTERM)
     wait_for("a try that takes the job up", cell.is_taken_up, 120)
+
+
+def worker_frozen(cell: Cell) -> None:
+    """Airflow takes for lost a worker that lives, and tells it so at its next sign of life."""
+    supervisor = cell.supervisor()
+    supervisor.send_signal(signal.SIGSTOP)
+    try:
+        wait_for("another try", lambda: cell.tries() > 1 and cell.task_state() == "running", 120)
+        if cell.event.mode == "held":
+            wait_for("an end of the first attempt", lambda: cell.committed("abort"), 60)
+            # Nobody ends its driver for some seconds yet: only the commit keeps it from committing.
+            cell.let_go()
+            time.sleep(5)
+    finally:
+        supervisor.send_signal(signal.SIGCONT)
+    cell.wait_for_second_try()
 
 
 def task_marked_failed(cell: Cell) -> None:
@@ -319,6 +350,57 @@ def executor_killed(cell: Cell) -> None:
             executor.send_signal(signal.SIGKILL)
 
 
+# --- what may happen to a worker of Celery ------------------------------------------------------------------------
+
+
+def celery_stopped(cell: Cell) -> None:
+    """A warm shutdown: the worker takes nothing more, and ends when what it runs has ended."""
+    worker = cell.ground.worker()
+    worker.send_signal(signal.SIGTERM)
+    cell.ground.start_worker()
+    time.sleep(3)
+    if not worker.is_running() or worker.status() == psutil.STATUS_ZOMBIE or cell.ground.driver() != cell.driver:
+        raise NotSo("the worker did not wait for the task that it ran")
+    cell.let_go()
+    wait_for("the end of the worker", lambda: worker.status() == psutil.STATUS_ZOMBIE, 120)
+
+
+def celery_evicted(cell: Cell) -> None:
+    """All processes of the worker's group are asked to end, as by a container's init."""
+    os.killpg(cell.ground.worker().pid, signal.SIGTERM)
+    cell.ground.start_worker()
+    cell.wait_for_second_try()
+
+
+def celery_quit(cell: Cell) -> None:
+    """A cold shutdown: the worker ends its processes, and gives back what they ran."""
+    cell.ground.worker().send_signal(signal.SIGQUIT)
+    cell.ground.start_worker()
+    cell.wait_for_second_try()
+
+
+def celery_killed(cell: Cell) -> None:
+    """All of the worker is gone at once, and of what its tasks have started nothing."""
+    worker = cell.ground.worker()
+    apps = cell.ground.apps()
+    for process in (worker, *worker.children(recursive=True)):
+        if process not in apps:
+            with suppress(psutil.NoSuchProcess):
+                process.kill()
+    cell.ground.start_worker()
+    cell.wait_for_second_try()
+
+
+def celery_delivered_again(cell: Cell) -> None:
+    """Redis hands the task out a second time, since nobody has acknowledged it for the time that it is hidden."""
+    log = cell.ground.airflow.log_file
+    seen = log.read_text().count(_DELIVERED_AGAIN)
+    wait_for("a second delivery", lambda: log.read_text().count(_DELIVERED_AGAIN) > seen, 120)
+
+
+_DELIVERED_AGAIN = "already running elsewhere, ignoring redelivered message"
+
+
 def _is_executor(process: psutil.Process) -> bool:
     return any("CoarseGrainedExecutorBackend" in word for word in process.info["cmdline"] or [])
 
@@ -327,8 +409,10 @@ EVENTS = {
     event.name: event
     for event in (
         Event("worker_killed", "held", worker_killed),
-        Event("worker_lost", "detached", worker_lost, holds="jvm", goes_on=True),
-        Event("worker_stopped", "detached", worker_stopped, holds="jvm", goes_on=True),
+        Event("worker_lost", "detached", worker_lost, holds="jvm", attempt=1),
+        Event("worker_stopped", "detached", worker_stopped, holds="jvm", attempt=1),
+        Event("worker_frozen", "held", worker_frozen, attempt=2),
+        Event("worker_frozen_detached", "detached", worker_frozen, holds="jvm", attempt=1),
         Event("marked_failed", "held", task_marked_failed, by_hand=True),
         Event("marked_failed_deferred", "deferred", task_marked_failed, by_hand=True),
         Event("cleared_running", "held", task_cleared),
@@ -345,3 +429,23 @@ EVENTS = {
         Event("parent_killed", "deferred", parent_killed),
     )
 }
+
+OF_CELERY = {
+    event.name: event
+    for event in (
+        Event("celery_stopped", "held", celery_stopped, attempt=1),
+        Event("celery_stopped_detached", "detached", celery_stopped, holds="jvm", attempt=1),
+        Event("celery_evicted", "held", celery_evicted, attempt=2),
+        Event("celery_evicted_detached", "detached", celery_evicted, holds="jvm", attempt=1),
+        Event("celery_quit", "held", celery_quit, attempt=2),
+        Event("celery_quit_detached", "detached", celery_quit, holds="jvm", attempt=1),
+        Event("celery_killed", "held", celery_killed, attempt=2),
+        Event("celery_killed_detached", "detached", celery_killed, holds="jvm", attempt=1),
+        Event("celery_delivered_again", "held", celery_delivered_again, attempt=1),
+        Event("celery_delivered_again_detached", "detached", celery_delivered_again, holds="jvm", attempt=1),
+        EVENTS["worker_frozen"],
+        EVENTS["worker_frozen_detached"],
+        EVENTS["triggerer_killed"],
+    )
+}
+"""What may happen where a worker of Celery runs the tasks."""

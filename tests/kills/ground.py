@@ -6,7 +6,7 @@ import signal
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,7 @@ from airflow_provider_index.testing import LocalAirflow
 from spark_apps.storage.store import Store
 from spark_apps.timeline.log import Timeline
 from tests.airflow.database import database
+from tests.airflow.executor import CELERY_WORKER, executor
 from tests.spark.local import SMALL
 
 DAGS = Path(__file__).parent / "dags"
@@ -34,6 +35,9 @@ _TIMEOUTS = {
     "triggerer__job_heartbeat_sec": "2",
     "triggerer__triggerer_health_check_threshold": "15",
 }
+# What a worker of Celery has not acknowledged after this is handed out once more; a day, as Airflow has it by default,
+# no test waits for.
+_OF_CELERY = {"celery_broker_transport_options__visibility_timeout": "30"}
 
 
 class NotSo(AssertionError):
@@ -52,11 +56,10 @@ def wait_for(what: str, condition: Callable[[], Any], seconds: float = 90) -> An
 
 @dataclass
 class Ground:
-    """The Airflow that runs, its warehouse, and the parts of Airflow that were started again."""
+    """The Airflow that runs, and its warehouse."""
 
     airflow: LocalAirflow
     warehouse: Path
-    started: list[int] = field(default_factory=list)
 
     # --- tables -------------------------------------------------------------------------------------------------
 
@@ -92,14 +95,20 @@ class Ground:
         """Kills a part of Airflow by -9, the ``scheduler`` or the ``triggerer``, and starts it again."""
         for process in wait_for(f"a running {part}", lambda: self._parts(part)):
             process.send_signal(signal.SIGKILL)
-        self.started.append(self.airflow.start_part(part))
+        self.airflow.start_part(part)
+
+    def start_worker(self) -> None:
+        """Start another worker of Celery."""
+        self.airflow.start_part(CELERY_WORKER)
+
+    def worker(self) -> psutil.Process:
+        """The worker of Celery that was started last, whose processes run the tasks."""
+        return psutil.Process(self.airflow.parts[CELERY_WORKER])
 
     def _parts(self, part: str) -> list[psutil.Process]:
         """The processes of a part of Airflow. What the scheduler runs is not the scheduler."""
-        roots = [
-            psutil.Process(self.airflow.pid),
-            *(psutil.Process(pid) for pid in self.started if psutil.pid_exists(pid)),
-        ]
+        pids = [*filter(None, [self.airflow.pid]), *self.airflow.parts.values()]
+        roots = [psutil.Process(pid) for pid in pids if psutil.pid_exists(pid)]
         near = [process for root in roots for process in (root, *root.children())]
         parts = [process for process in near if f"airflow {part}" in " ".join(_command(process)).replace("/", " ")]
         return parts + [
@@ -126,11 +135,14 @@ def _command(process: psutil.Process) -> list[str]:
 
 
 @contextmanager
-def ground(folder: Path, master: str = "local[2]", conf: Mapping[str, str] | None = None) -> Iterator[Ground]:
+def ground(
+    folder: Path, master: str = "local[2]", conf: Mapping[str, str] | None = None, *, celery: bool = False
+) -> Iterator[Ground]:
     """An Airflow that runs the DAGs of this folder.
 
     :param folder: for the warehouse.
     :param master: where the apps run, and ``conf`` what they need for it.
+    :param celery: run the tasks by a worker of Celery, which does not work beside SQLite.
     """
     warehouse = folder / "warehouse"
     warehouse.mkdir(parents=True)
@@ -143,8 +155,9 @@ def ground(folder: Path, master: str = "local[2]", conf: Mapping[str, str] | Non
         },
     }
     with (
-        database() as where,
-        LocalAirflow(DAGS, connections=connections, config={**_TIMEOUTS, **where}) as airflow,
+        database("postgresql" if celery else None) as where,
+        executor("celery" if celery else "local") as tasks,
+        LocalAirflow(DAGS, connections=connections, **tasks.settings({**_TIMEOUTS, **_OF_CELERY, **where})) as airflow,
     ):
         begun = Ground(airflow, warehouse)
         try:

@@ -59,6 +59,8 @@ def run(name: str, suite: Suite, python: Path, parts: int, environment: Mapping[
             **os.environ,
             **environment,
             "PYTHONPATH": str(ROOT),
+            # Celery's packages are pinned for the Airflow of .venv.
+            "EXECUTOR": "local",
             "PATH": f"{python.parent}:{os.environ['PATH']}",
         }
         settings.pop("SPARK_HOME", None)
