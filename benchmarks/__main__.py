@@ -43,6 +43,7 @@ MORE = {
     "advice": "benchmarks.advice",
     "tpcds": "benchmarks.tpcds",
     "connector_merge": "benchmarks.connector_merge",
+    "verifying": "benchmarks.verifying",
 }
 QUICK_ROWS, FULL_ROWS = 200_000, 20_000_000
 
