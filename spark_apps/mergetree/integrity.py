@@ -157,9 +157,15 @@ def exact_types() -> tuple[type[T.DataType], ...]:
     return (T.StringType, T.BinaryType, *integers, T.DateType, T.BooleanType, T.TimestampType, T.TimestampNTZType)
 
 
+_EXACT = frozenset(
+    ("string", "binary", "tinyint", "smallint", "int", "bigint", "date", "boolean", "timestamp", "timestamp_ntz")
+)
+"""The texts of :func:`exact_types`."""
+
+
 def is_exactly_comparable(tree: Tree) -> bool:
-    """Test whether all columns of the key are of such types."""
-    return all(type(tree.field(name).dataType) in exact_types() for name in tree.key)
+    """Test whether all columns of the key are of such types, by their texts: readers without pyspark ask too."""
+    return {tree.type_of(name) for name in tree.key} <= _EXACT
 
 
 def is_countable(store: ObjectStore, tree: Tree) -> bool:

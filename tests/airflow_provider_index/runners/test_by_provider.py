@@ -209,7 +209,8 @@ def test_fault_a_missing_connection_is_yarn_and_a_null_in_one_an_error(
     connected(monkeypatch, **{"rest-port": None, "spark-binary": None})
 
     assert given[given.index("--master") + 1] == "yarn"
-    with pytest.raises(TypeError):
+    # Releases that follow no clusters have no port that could be null.
+    with pytest.raises(TypeError) if provider_release() >= FOLLOWS_CLUSTERS else contextlib.nullcontext():
         bare_hook()
     runner, handle = submitted(stand_in)
     ended(runner, handle)
