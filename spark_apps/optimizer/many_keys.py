@@ -273,7 +273,8 @@ def halves_of(keys: Collection[Any], most: int | None = None) -> tuple[frozenset
     :param most: of how many keys about; of :data:`SAMPLED_KEYS` by default.
     """
     step = max(1, len(keys) // (SAMPLED_KEYS if most is None else most))
-    some = list(keys)[::step]
+    # The order of a set of texts is another one in each process, and with it the plan of a query would be.
+    some = (keys if isinstance(keys, Sequence) else sorted(keys, key=repr))[::step]
     return frozenset(some[::2]), frozenset(some[1::2])
 
 
