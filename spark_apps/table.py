@@ -15,7 +15,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Literal, Self
 
-from spark_apps.actions import register, take_over
+from spark_apps.actions import hudi_indexing, register, take_over
 from spark_apps.actions.bucket_rules import NewRules, Rollback, RuleChange, RuleVersion, rule_versions
 from spark_apps.actions.compact_table import CompactTable
 from spark_apps.actions.create import create, define
@@ -67,6 +67,7 @@ from spark_apps.storage.store import Store
 from spark_apps.timeline import cleaning, restore, windows
 from spark_apps.timeline.delta import publishing
 from spark_apps.timeline.delta.publishing import Published
+from spark_apps.timeline.hudi_indexes import HudiIndexes, names_hudi
 from spark_apps.timeline.limits import RETAIN_SECONDS, RETAIN_VERSIONS, WINDOW_SECONDS
 from spark_apps.timeline.locations import Warehouse
 from spark_apps.timeline.model import Receipt, TableDefinition
@@ -376,8 +377,12 @@ class IndexedTable(Printed):
 
     @property
     def indexes(self) -> ResultMap[IndexInfo]:
-        """The indexes that were created by name."""
-        return indexes_of(self._state)
+        """The indexes that were created by name; of a Hudi table also those that it has of its own."""
+        return indexes_of(self._state, None if self._pinned else self._of_hudi())
+
+    def _of_hudi(self) -> HudiIndexes | None:
+        """Return what a Hudi table says of its own indexes; ``None`` of another table, and where it cannot be read."""
+        return None if self._state.dropped else hudi_indexing.indexes_of_table(self._handle, self._state)
 
     def index_status(self, name: str) -> IndexStatus:
         """Return what an index covers, how large it is, and when it was last refreshed.
@@ -690,6 +695,18 @@ class IndexedTable(Printed):
         """
         from spark_apps.actions.indexing import CreateIndex, IndexStorage
 
+        if names_hudi(kind):
+            given = {
+                "included": included,
+                "partition_by": partition_by,
+                "index_table": index_table,
+                "location": location,
+            }
+            hudi_indexing.check_not_given(kind, {**given, "deferred": deferred or None})
+            own = hudi_indexing.BuildHudiIndex(
+                name, kind, columns, properties, if_not_exists, comment, self._handle.source_options
+            )
+            return self._planned(own) if plan_only else self._run(own, txn_id, window)
         storage = IndexStorage(partition_by, index_table, location)
         action = CreateIndex(
             name, kind, columns, included, deferred, properties, if_not_exists, comment, storage=storage
@@ -725,7 +742,10 @@ class IndexedTable(Printed):
         """
         from spark_apps.actions.indexing import RefreshIndex
 
-        action = RefreshIndex(name, mode, partitions, included, schema)
+        action: Any = RefreshIndex(name, mode, partitions, included, schema)
+        if hudi_indexing.own_index(self._handle, name) is not None:
+            hudi_indexing.check_not_given(name, {"partitions": partitions, "included": included, "schema": schema})
+            action = hudi_indexing.RefreshHudiIndex(name, mode, self._handle.source_options)
         return self._planned(action) if plan_only else self._run(action, txn_id, window)
 
     def drop_index(
@@ -738,7 +758,10 @@ class IndexedTable(Printed):
         """
         from spark_apps.actions.indexing import DropIndexAction
 
-        return self._run(DropIndexAction(name, if_exists), txn_id, window)
+        action: Action = DropIndexAction(name, if_exists)
+        if hudi_indexing.own_index(self._handle, name) is not None:
+            action = hudi_indexing.DropHudiIndex(name, self._handle.source_options)
+        return self._run(action, txn_id, window)
 
     def alter_index(
         self, name: str, properties: Mapping[str, str], *, txn_id: str | None = None, window: int | None = None
@@ -768,7 +791,10 @@ class IndexedTable(Printed):
         """
         from spark_apps.actions.indexing import verify
 
-        report = verify(self.snapshot, name)
+        if hudi_indexing.own_index(self._handle, name) is not None:
+            report = hudi_indexing.verify(self.snapshot, name, self._handle.source_options)
+        else:
+            report = verify(self.snapshot, name)
         return self.repair_indexes([report], txn_id=txn_id, window=window)[0][0] if repair else report
 
     def repair_indexes(
@@ -886,6 +912,8 @@ class IndexedTable(Printed):
             )
         from spark_apps.actions.indexing import CompactIndex
 
+        if hudi_indexing.own_index(self._handle, name) is not None:
+            return self._run(hudi_indexing.CompactHudiIndexes(name, self._handle.source_options), txn_id, window)
         return self._run(CompactIndex(name, mode), txn_id, window)
 
     def rescale(

@@ -17,11 +17,13 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from dataclasses import replace as replaced
+from functools import partial
 from typing import Any, ClassVar, Literal, get_args
 
 from msgspec.structs import replace
 
 from spark_apps.actions.compact_table import check_mode
+from spark_apps.actions.hudi_indexing import RefreshHudiIndex, own_index
 from spark_apps.actions.limits import MAX_LAST_ROUNDS, MAX_ROUNDS
 from spark_apps.actions.plain_copies import check_plain_copy, takes_allowance
 from spark_apps.actions.template import Action, Attempt, StagedChanges, TableHandle, index_errors, run
@@ -766,45 +768,55 @@ def repair(
         if every index agrees.
     """
     wrong = [report for report in reports if not report.ok]
-    receipt = run(handle, RepairIndexes(wrong), txn_id=txn_id, window=window)
+    receipt = run(handle, RepairIndexes(wrong, partial(_rebuild, handle)), txn_id=txn_id, window=window)
     return [report if report.ok else replaced(report, repaired=receipt.version) for report in reports], receipt
+
+
+def _rebuild(handle: TableHandle, name: str) -> Action:
+    """Return the full refresh of an index, which Hudi does of one of its own."""
+    if own_index(handle, name) is None:
+        return RefreshIndex(name, "full")
+    return RefreshHudiIndex(name, "full", handle.source_options)
 
 
 class RepairIndexes(Action):
     """Rebuilds indexes, each as a full refresh of it would, in one commit.
 
     :param reports: of the indexes that are wrong; what was wrong goes into the receipt.
+    :param rebuild: the full refresh of an index, by its name.
     """
 
     operation: ClassVar[Operation] = REPAIR_INDEX
     on_sources = "observing"
     compares_lists = True
 
-    def __init__(self, reports: Sequence[VerificationReport]) -> None:
+    def __init__(self, reports: Sequence[VerificationReport], rebuild: Callable[[str], Action] | None = None) -> None:
         self.reports = {report.index: report for report in reports}
-        self.refreshes = [RefreshIndex(name, "full") for name in self.reports]
+        self.refreshes = {name: (rebuild or partial(RefreshIndex, mode="full"))(name) for name in self.reports}
 
     @property
     def indexes(self) -> tuple[str, ...]:
         return tuple(self.reports)
 
     def validate(self, snapshot: Snapshot) -> None:
-        for refresh in self.refreshes:
+        for refresh in self.refreshes.values():
             refresh.validate(snapshot)
 
     def work(self, attempt: Attempt) -> StagedChanges | None:
         whole = StagedChanges()
-        for refresh in self.refreshes:
+        done = []
+        for name, refresh in self.refreshes.items():
             repaired = refresh.work(attempt)
             if repaired is None:
                 continue
+            done.append(name)
             whole.actions.extend(repaired.actions)
             whole.reads.extend(repaired.reads)
             whole.writes.extend(repaired.writes)
             whole.keys_conflict = whole.keys_conflict or repaired.keys_conflict  # of the one index of unique keys
-            metrics = {**_counts(self.reports[refresh.name]), **repaired.metrics}
-            whole.metrics.update({f"{refresh.name}.{name}": value for name, value in metrics.items()})
-        if not whole.actions:
+            metrics = {**_counts(self.reports[name]), **repaired.metrics}
+            whole.metrics.update({f"{name}.{key}": value for key, value in metrics.items()})
+        if not done:
             return None
         whole.metrics["repaired"] = list(self.reports)
         return whole

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any
 from spark_apps.layout.partitions import canonical
 from spark_apps.storage.errors import InvalidPredicate
 from spark_apps.storage.names import check_name
-from spark_apps.timeline.model import IndexDefinition, TableDefinition
+from spark_apps.timeline.hudi_indexes import KINDS as HUDI_KINDS
+from spark_apps.timeline.model import HUDI, IndexDefinition, TableDefinition
 from spark_apps.timeline.state import State
 
 if TYPE_CHECKING:
@@ -92,6 +93,8 @@ def _check_build(arguments: Mapping[str, Any], state: State) -> None:
 
     name, table = arguments["name"], state.table
     check_name("index", name)
+    if arguments["kind"] in HUDI_KINDS and table.source is not None and table.source.format == HUDI:
+        return  # Hudi itself knows what it takes
     handler, columns = find(arguments["kind"]), tuple(arguments.get("columns") or ())
     if table.source is not None:
         return  # whose columns may be others by now
@@ -112,7 +115,7 @@ def _check_build(arguments: Mapping[str, Any], state: State) -> None:
 
 
 def _check_index(arguments: Mapping[str, Any], state: State) -> None:
-    if arguments.get("name") is not None:
+    if arguments.get("name") is not None and not _has_own(state):
         state.index(arguments["name"])
     _check_partitions(arguments.get("partitions"), state)
     if arguments.get("where") is not None:
@@ -120,8 +123,13 @@ def _check_index(arguments: Mapping[str, Any], state: State) -> None:
 
 
 def _check_indexes(arguments: Mapping[str, Any], state: State) -> None:
-    for name in arguments.get("names") or ():
+    for name in () if _has_own(state) else arguments.get("names") or ():
         state.index(name)
+
+
+def _has_own(state: State) -> bool:
+    """Return whether the table may have indexes of its own, which the log does not know."""
+    return state.table.source is not None and state.table.source.format == HUDI
 
 
 def _check_write(arguments: Mapping[str, Any], state: State) -> None:

@@ -26,7 +26,7 @@ from spark_apps.storage import printing
 from spark_apps.storage.printing import Figure, Grid, Printed, View, size, span
 from spark_apps.storage.units import format_bytes, format_seconds
 from spark_apps.timeline.maintenance_records import LastPlans, PlannedWork, SkippedWork, TablePlan, work_key
-from spark_apps.timeline.model import DATA_TREE
+from spark_apps.timeline.model import DATA_TREE, HUDI
 from spark_apps.timeline.operations import COMPACT, COMPACT_INDEX, REFRESH_INDEX
 from spark_apps.timeline.statistics import IndexStatistics
 
@@ -160,6 +160,8 @@ def _refreshes(survey: TableSurvey) -> Iterator[Verdict]:
             yield _switched_off("refresh", name)
         elif index.state != "active":
             yield SkippedWork("not_active", f"The index is {index.state}.", "refresh", name)
+        elif index.kind.startswith(f"{HUDI}:") and survey.hudi is not None:
+            yield _refresh_of_hudi(survey, name, survey.hudi[name])
         elif survey.statistics.source is not None:
             yield _refresh_of_source(survey, name, index, policy)
         elif index.lag.is_empty:
@@ -207,6 +209,15 @@ def _demand_text(survey: TableSurvey, name: str) -> str:
         return ""
     wanted = survey.demand.of(name)
     return f", saves {format_bytes(round(wanted.bytes_a_day))} a day" if wanted.queries else ", no query asked for it"
+
+
+def _refresh_of_hudi(survey: TableSurvey, name: str, state: str) -> Verdict:
+    """Return the rebuild of an index of Hudi's own that is gone; one that is there Hudi keeps with each write."""
+    if state == "active":
+        return SkippedWork("covered", "Hudi keeps it with each write.", "refresh", name)
+    size = survey.statistics.data.bytes
+    reason = f"it is {state} in Hudi's metadata table, as after a write without its setting"
+    return DueWork("refresh", reason, _MAX_OVERDUE, size, _seconds(survey, "refresh", name, size), name, "incremental")
 
 
 def _refresh_of_source(survey: TableSurvey, name: str, index: IndexStatistics, policy: RefreshPolicy) -> Verdict:

@@ -18,11 +18,14 @@ from spark_apps.maintenance.demand import Demand, read_demand
 from spark_apps.maintenance.policies import CompactPolicy, TableEntry, matches_table, may_hold
 from spark_apps.storage.errors import LakeIndexError, NotFound, TableNotFound
 from spark_apps.storage.printing import Grid, Printed, View, counted, moment_text, size, span
+from spark_apps.storage.store import Store
 from spark_apps.timeline import maintenance_records
-from spark_apps.timeline.locations import Warehouse
+from spark_apps.timeline.allowed_sources import check_allowed
+from spark_apps.timeline.hudi_indexes import read_indexes
+from spark_apps.timeline.locations import Warehouse, locate
 from spark_apps.timeline.log import Timeline
 from spark_apps.timeline.maintenance_records import DoneWork, LastPlans, SkippedWork
-from spark_apps.timeline.model import DATA_TREE
+from spark_apps.timeline.model import DATA_TREE, HUDI
 from spark_apps.timeline.statistics import (
     TableStatistics,
     TreeStatistics,
@@ -68,6 +71,8 @@ class TableSurvey(Printed):
     :param newest: tree or index -> the highest sequence number of its files.
     :param checked: when it was looked at, in seconds since 1970.
     :param demand: what queries asked of the indexes lately, ``None`` where that is not known.
+    :param hudi: index of a Hudi table's own -> its state there, ``vanished`` for one that a writer has removed;
+        ``None`` where the table cannot be asked without Spark.
     """
 
     table: MaintainedTable
@@ -83,6 +88,7 @@ class TableSurvey(Printed):
     done: Mapping[str, DoneWork] = field(default_factory=dict)
     checked: float = 0.0
     demand: Demand | None = None
+    hudi: Mapping[str, str] | None = None
 
     def view(self) -> View:
         data, indexes = self.statistics.data, self.statistics.indexes.values()
@@ -235,7 +241,25 @@ def survey_table(table: MaintainedTable) -> TableSurvey:
         maintenance_records.read_done(timeline.store),
         now,
         _demand(timeline, now),
+        _hudi(timeline, table.warehouse.options),
     )
+
+
+def _hudi(timeline: Timeline, options: Mapping[str, Any] | None) -> dict[str, str] | None:
+    """Return the states that indexes of a Hudi table's own have there; ``None`` where they cannot be asked."""
+    state = timeline.head
+    own = [entry.definition for entry in state.indexes.values() if entry.definition.engine == HUDI]
+    source = None if state.definition is None else state.definition.source
+    if not own or source is None:
+        return {}
+    try:
+        check_allowed(timeline.store.uri, source, options)
+        said = read_indexes(Store(locate(source.location).uri, options))
+    except LakeIndexError as error:
+        logger.warning("What %s has of its own indexes is not known: %s", source.location, error.message)
+        return None
+    found = {definition.name: said.of(definition) for definition in own}
+    return {name: "vanished" if there is None else there.state for name, there in found.items()}
 
 
 def _demand(timeline: Timeline, now: float) -> Demand | None:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from spark_apps.jobs.job import Job
 from spark_apps.jobs.program import arguments_of, load_table, log, log_of, main, plan_or_commit
+from spark_apps.timeline.hudi_indexes import names_hudi
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -24,6 +25,9 @@ def build_index(spark: SparkSession, job: Job) -> Any:
     if earlier is None or not _made_before(table, job, earlier, arguments):
         return plan_or_commit(job, table.create_index, arguments)
     name = arguments["name"]
+    if names_hudi(arguments["kind"]):
+        log.info("An earlier run of this task had Hudi make the index %r: it is built again only if it is gone.", name)
+        return plan_or_commit(job, table.create_index, {**arguments, "if_not_exists": True})
     if arguments.get("deferred"):
         log.info("An earlier run of this task made the index %r, which is filled by refreshes only.", name)
         return plan_or_commit(job, table.create_index, {**arguments, "if_not_exists": True})
@@ -45,6 +49,8 @@ def _made_before(table: IndexedTable, job: Job, prefix: str, arguments: dict[str
         for commit in commits_below(log_of(table, job), prefix)
         for action in commit.actions
     )
+    if names_hudi(arguments["kind"]):
+        return by_them and entry.definition.kind == arguments["kind"]
     return by_them and CreateIndex(**arguments).is_made(table.snapshot)
 
 

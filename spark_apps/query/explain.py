@@ -6,7 +6,7 @@ Beside it, the partitions, indexes and history of a table, as plain values.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from spark_apps.engine.pyspark_names import F
@@ -42,8 +42,9 @@ from spark_apps.storage.printing import (
 )
 from spark_apps.storage.units import format_bytes
 from spark_apps.timeline.files import NO_ROWS, RowCount
+from spark_apps.timeline.hudi_indexes import HudiIndexes
 from spark_apps.timeline.log import Timeline
-from spark_apps.timeline.model import DATA_TREE, IndexDefinition
+from spark_apps.timeline.model import DATA_TREE, HUDI, OWN_ENGINE, IndexDefinition
 from spark_apps.timeline.state import State
 from spark_apps.timeline.statistics import partition_statistics
 
@@ -330,7 +331,12 @@ class HistoryEntry(Printed):
 
 @dataclass(frozen=True, repr=False)
 class IndexInfo(Printed):
-    """An index as the table's version shows it. ``lagging`` counts the file groups that it does not cover."""
+    """An index as the table's version shows it. ``lagging`` counts the file groups that it does not cover.
+
+    ``engine`` is who keeps it: ``lakeindex``, or ``hudi`` for one of a Hudi table's own, which has no file of this
+    package. Its state is then Hudi's too: ``building``, ``refused`` (a definition that makes writes fail) or
+    ``vanished``.
+    """
 
     name: str
     kind: str
@@ -341,6 +347,7 @@ class IndexInfo(Printed):
     deferred: bool
     lagging: int
     definition: IndexDefinition
+    engine: str = OWN_ENGINE
 
     def view(self) -> View:
         covers = f"all but {counted(self.lagging, 'file group')}" if self.lagging else "all of the table"
@@ -435,8 +442,11 @@ def _view_partitions(partitions: Mapping[str, PartitionInfo]) -> View:
     return View(counted(len(partitions), "partition"), grids=[grid])
 
 
-def indexes_of(state: State) -> ResultMap[IndexInfo]:
-    """Return what each index is and how far it lags, by name."""
+def indexes_of(state: State, hudi: HudiIndexes | None = None) -> ResultMap[IndexInfo]:
+    """Return what each index is and how far it lags, by name.
+
+    :param hudi: of a Hudi table, what it says of its own indexes: those that the log does not know come too.
+    """
     indexes = {
         name: IndexInfo(
             name=name,
@@ -446,12 +456,38 @@ def indexes_of(state: State) -> ResultMap[IndexInfo]:
             properties=entry.definition.properties,
             state=entry.state,
             deferred=entry.definition.deferred,
-            lagging=len(entry.lag),
+            lagging=0 if entry.definition.engine != OWN_ENGINE else len(entry.lag),
             definition=entry.definition,
+            engine=entry.definition.engine,
         )
-        for name, entry in sorted(state.indexes.items())
+        for name, entry in state.indexes.items()
     }
-    return ResultMap(indexes, view_indexes)
+    if hudi is not None:
+        indexes = _with_hudi(indexes, hudi)
+    return ResultMap(dict(sorted(indexes.items())), view_indexes)
+
+
+def _with_hudi(indexes: dict[str, IndexInfo], hudi: HudiIndexes) -> dict[str, IndexInfo]:
+    """Return indexes with the states that those of Hudi have now, and with those that the log does not know."""
+    known = set[str]()
+    for name, info in list(indexes.items()):
+        if info.engine == OWN_ENGINE:
+            continue
+        there = hudi.of(info.definition)
+        known.add("" if there is None else there.partition)
+        indexes[name] = replace(info, state="vanished" if there is None else there.state)
+    for one in hudi.indexes.values():
+        if one.partition in known:
+            continue
+        name = one.partition if one.name in indexes else one.name
+        properties = {key: value for key, value in (("using", one.using), ("expr", one.function)) if value is not None}
+        definition = IndexDefinition(
+            name, one.kind, one.columns, one.partition, properties={**one.options, **properties}
+        )
+        indexes[name] = IndexInfo(
+            name, one.kind, one.columns, (), definition.properties, one.state, False, 0, definition, HUDI
+        )
+    return indexes
 
 
 def view_indexes(indexes: Mapping[str, IndexInfo]) -> View:

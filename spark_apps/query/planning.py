@@ -81,7 +81,7 @@ from spark_apps.query.predicates import (
 from spark_apps.storage.errors import InvalidInput, LakeIndexError, LogDamaged, StorageError
 from spark_apps.storage.printing import Grid, Printed, View, counted
 from spark_apps.timeline.files import DataFile, GroupKey
-from spark_apps.timeline.model import IndexDefinition, TableDefinition
+from spark_apps.timeline.model import OWN_ENGINE, IndexDefinition, TableDefinition
 from spark_apps.timeline.state import IndexEntry
 
 if TYPE_CHECKING:
@@ -894,7 +894,13 @@ def _pruners(draft: _Draft) -> list[_Pruner]:
         elif name in draft.unfit:
             draft.not_used[name] = draft.unfit[name]
         elif handler is None:
-            draft.not_used[name] = NotUsed("no_handler", f"the code of kind {entry.definition.kind!r} is not installed")
+            own = entry.definition.engine == OWN_ENGINE
+            why = (
+                f"the code of kind {entry.definition.kind!r} is not installed"
+                if own
+                else "Hudi's reader uses it itself"
+            )
+            draft.not_used[name] = NotUsed("no_handler", why)
         elif not entry.by_file and draft.groups and not any(entry.covers(group) for group in draft.groups):
             draft.not_used[name] = NotUsed("covers_nothing", "it covers no file group that the query could read")
         else:

@@ -238,6 +238,12 @@ class HashingConfig(Struct, frozen=True):
 
 IndexState = Literal["creating", "active", "disabled"]
 
+HUDI = "hudi"
+"""The engine of indexes that are a Hudi table's own; their kinds begin with it, as ``hudi:record``."""
+
+OWN_ENGINE = "lakeindex"
+"""The engine of all other indexes: this package keeps them."""
+
 
 class IndexDefinition(Printed, Struct, frozen=True):
     """The definition of an index.
@@ -269,8 +275,15 @@ class IndexDefinition(Printed, Struct, frozen=True):
         """Name of the merge tree that holds the index's entries."""
         return f"index/{self.name}@{self.index_id}"
 
+    @property
+    def engine(self) -> str:
+        """Name of the engine that keeps the index: this package, or ``hudi`` for one that a Hudi table has itself."""
+        engine, _, kind = self.kind.partition(":")
+        return engine if kind and engine == HUDI else OWN_ENGINE
+
     def view(self) -> View:
         facts = [
+            ("engine", None if self.engine == OWN_ENGINE else self.engine),
             ("columns", self.columns),
             ("included", self.included),
             ("kept", "by a refresh (deferred)" if self.deferred else "with the data"),

@@ -14,7 +14,7 @@ from typing import Any
 from spark_apps.timeline.files import NO_ROWS, DataFile, GroupKey, RowCount, covered_lineages, merge_order, row_count
 from spark_apps.timeline.limits import SMALL_BYTES
 from spark_apps.timeline.log import Timeline, seconds_of
-from spark_apps.timeline.model import DATA_TREE
+from spark_apps.timeline.model import DATA_TREE, OWN_ENGINE
 from spark_apps.timeline.state import IndexEntry, State
 
 
@@ -230,7 +230,7 @@ def index_statistics(state: State, name: str, small_bytes: int = SMALL_BYTES) ->
 
 def lag_of(state: State, entry: IndexEntry) -> Lag:
     """Return how far an index is behind the rows of a snapshot."""
-    if not entry.lag:
+    if not entry.lag or entry.definition.engine != OWN_ENGINE:  # another engine keeps its own with each write
         return Lag()
     covered = covered_lineages(state.files(entry.definition.tree)) if entry.by_file else frozenset[int]()
     files = [

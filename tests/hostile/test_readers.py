@@ -57,6 +57,8 @@ ELSEWHERE = {
     ("spark_apps/sources/logs/delta.py", "_statistics"): "the log of a Delta table: sources/test_followed_logs.py",
     ("spark_apps/sources/logs/hudi_timeline.py", "_said"): "an instant of Hudi: sources/test_watched_logs.py",
     ("spark_apps/sources/logs/iceberg.py", "of"): "the metadata of Iceberg: sources/test_watched_logs.py",
+    ("spark_apps/timeline/hudi_indexes.py", "_definitions"): "Hudi's definitions: timeline/test_hudi_indexes.py",
+    ("spark_apps/timeline/hudi_indexes.py", "read_rules"): "Hudi's bucket rules: timeline/test_hudi_indexes.py",
     ("spark_apps/workload/event_logs.py", "_take"): "event logs that a person gives: workload/test_event_logs.py",
     ("spark_apps/timeline/creation.py", "create_table"): "a log that is not there yet",
     ("airflow_provider_index/operators/sql.py", "timelines"): "as the operator does, by the same hook",
@@ -147,6 +149,9 @@ NOT_READ = {
     "Origin": "of a published log: test_published.py",
     "_CommitInfo": "of a published log: test_published.py",
     "_Line": "of a published log: test_published.py",
+    "_Definition": "Hudi's: timeline/test_hudi_indexes.py",
+    "_Definitions": "Hudi's: timeline/test_hudi_indexes.py",
+    "BucketRule": "Hudi's: timeline/test_hudi_indexes.py",
     "DataFile": "made of an action, or of the columns of a checkpoint",
 }
 IN_ANOTHER_FORM = {

@@ -11,7 +11,6 @@ import logging
 import re
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -20,15 +19,13 @@ from spark_apps.sources.logs.avro import first_record
 from spark_apps.sources.logs.commits import MAX_COMMITS, CommitInfo, Gap, Look, Place, read_mark, said_by_log
 from spark_apps.sources.logs.hudi import FIRST_VERSION
 from spark_apps.storage.documents import decode, prepare
-from spark_apps.storage.errors import LogDamaged, ObjectNotFound, ObjectTooLarge, TableNotFound, UnsupportedSource
+from spark_apps.storage.errors import LogDamaged, ObjectTooLarge, UnsupportedSource
 from spark_apps.storage.printing import printable
 from spark_apps.storage.store import ObjectInfo, Store
+from spark_apps.timeline.hudi_indexes import FOLDER, read_properties, table_version
 
 logger = logging.getLogger(__name__)
 
-FOLDER = ".hoodie"
-_PROPERTIES = f"{FOLDER}/hoodie.properties"
-_MAX_PROPERTIES_BYTES = 1 << 20
 _COUNTED_BYTES = 1 << 20
 """Bytes of what an instant says that a watcher reads for its counts; a larger one has none."""
 _AT_ONCE = 16
@@ -148,22 +145,28 @@ class HudiTimeline:
         ended = taken[-1].completion if taken and in_order else place.completion
         return Look(tuple(seen), Place(version, completion=ended, pending=pending), len(new) > len(taken))
 
+    def completed(self) -> list[tuple[str, str]]:
+        """Return the time and the action of each instant that is listed as completed.
+
+        :raises TableNotFound: if there is no table.
+        """
+        return [(one.time, one.action) for one in self._listed(self._folder()[0]).completed]
+
+    def pending(self) -> list[tuple[str, str]]:
+        """Return the time and the action of each instant that is listed as planned and not completed, oldest first.
+
+        :raises TableNotFound: if there is no table.
+        """
+        folder = self._folder()[0]
+        found = (_INSTANT.fullmatch(info.key.rpartition("/")[2]) for info in self._store.files(folder))
+        there = [one for one in found if one is not None]
+        done = {one["time"] for one in there if not one["pending"] and one["action"] != "inflight"}
+        return sorted({(one["time"], one["action"]) for one in there if one["pending"] and one["time"] not in done})
+
     def _folder(self) -> tuple[str, bool]:
         """Return the folder of the timeline, and whether its names say when instants were completed."""
-        if "://" not in self._store.uri and not Path(self._store.uri, FOLDER).is_dir():
-            raise self._missing()  # a look must not leave a folder behind
-        try:
-            body = self._store.get(_PROPERTIES, _MAX_PROPERTIES_BYTES)
-        except ObjectNotFound as error:
-            raise self._missing() from error
-        except ObjectTooLarge as error:
-            raise LogDamaged(error.message) from error
-        lines = (line.partition("=") for line in body.decode(errors="replace").splitlines() if line[:1] != "#")
-        said = {name.strip(): value.strip() for name, _, value in lines}
-        version = said.get("hoodie.table.version", "0")
-        if not (version.isdecimal() and len(version) < 5):
-            raise LogDamaged(f"{self._store.uri}/{_PROPERTIES} has the version {printable(version[:40])!r}.")
-        if int(version) < FIRST_VERSION:
+        said = read_properties(self._store)
+        if table_version(said, self._store) < FIRST_VERSION:
             return FOLDER, False
         name = said.get("hoodie.timeline.path", "timeline")
         if _NAME.fullmatch(name) is None:
@@ -173,9 +176,6 @@ class HudiTimeline:
                 hint="See who wrote its hoodie.properties.",
             )
         return f"{FOLDER}/{name}", True
-
-    def _missing(self) -> TableNotFound:
-        return TableNotFound(f"There is no Hudi table at {self._store.uri}.", hint="Check the location.")
 
     def _listed(self, folder: str) -> _Instants:
         completed: list[_Instant] = []

@@ -18,6 +18,8 @@ from airflow_provider_index.ui import access
 from airflow_provider_index.ui.app import static_names
 from airflow_provider_index.ui.overview import TableCache
 from airflow_provider_index.ui.tables import TableName
+from spark_apps.timeline.model import IndexDefinition, PutIndex, Write, definition_scope
+from spark_apps.timeline.transactions import begin
 from tests.airflow_provider_index.ui import lakes
 from tests.airflow_provider_index.ui.conftest import Pages, connect
 from tests.spark_apps.timeline.plain_rows import PlainRows
@@ -435,3 +437,18 @@ def test_a_new_commit_is_seen_when_the_table_is_asked_again(
     lakes.write(timeline, "dt=2026-11-20", [1000])
 
     assert "v1," in row(client.get("/").text, "t")
+
+
+def test_given_an_index_of_hudis_own_then_the_page_says_who_keeps_it_and_nothing_of_files(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, pages: Pages
+) -> None:
+    timeline = lakes.register(tmp_path / "w/db/_indexes/trips", tmp_path / "w/db/trips", [5])
+    by_id = IndexDefinition("by_id", "hudi:record", ("id",), "i1", addresses="file")
+    put = begin(timeline, operation="create_index", txn_id="hudi")
+    put.commit([PutIndex(by_id, covered=True)], writes=[Write(definition_scope("by_id"), "replace")])
+    connect(monkeypatch, "lake", tmp_path / "w")
+    text = pages().get(f"/tables?conn=lake&table={timeline.store.uri}").text
+
+    card = text.partition('id="index-by_id"')[2].partition("</article>")[0]
+    assert "Hudi's own" in card and "by Hudi, in its metadata table" in card
+    assert "Tombstones" not in card and "fresh" not in card
