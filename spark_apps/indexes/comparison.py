@@ -19,7 +19,7 @@ from functools import reduce
 from typing import Any, Protocol
 
 from spark_apps.engine.pyspark_names import Column, DataFrame, F, T, spark_errors
-from spark_apps.engine.spark_utils import cached
+from spark_apps.engine.spark_utils import cached, with_columns
 from spark_apps.indexes.handler import EXAMPLES, Difference, IndexContext, IndexHandler, VerificationReport
 from spark_apps.mergetree.schema import column
 from spark_apps.mergetree.tree import FileGroups, Tree
@@ -47,6 +47,8 @@ _FAULT, _EXPECTED = "__index_fault", "__index_expected"
 _FEWER, _SURPLUS = "__index_fewer", "__index_surplus"
 _FOUND = {"missing": "__index_missing", "too_many": "__index_too_many", "other": "__index_other"}
 _EXPECTED_SIDE, _STORED_SIDE = 0, 1
+_MOST_ROWS = 2**31
+"""Of which one entry can be: a block's, each of which a task reads."""
 
 _WHOLE_TIMES = {
     "timestampFormat": "G yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX",
@@ -91,12 +93,16 @@ class Part:
     :param said: columns with what it says of that.
     :param expected: the entries that there should be, with these columns.
     :param stored: those that there are. May also have :data:`HELD` and :data:`SHARD`.
+    :param uncounted: the rows that the expected entries count, a frame of Spark with the same columns but
+        :attr:`Comparison.rows`. Then sums are taken of these, each stored entry weighs as many rows as it says, and the
+        rows are grouped only where the sums differ.
     """
 
     identity: tuple[str, ...]
     said: tuple[str, ...]
     expected: Any
     stored: Any
+    uncounted: Any = None
 
 
 @dataclass(frozen=True)
@@ -269,22 +275,22 @@ def _sums_agree(comparison: Comparison, found: _Found, marked: bool = True) -> b
     sums = []
     for part in comparison.parts:
         sums += [
-            _sums(comparison, part, part.expected, _EXPECTED_SIDE),
+            _sums(comparison, part, part.expected if part.uncounted is None else part.uncounted, _EXPECTED_SIDE),
             _sums(comparison, part, _stored(comparison, part) if marked else part.stored, _STORED_SIDE),
         ]
     rows = reduce(DataFrame.union, sums).collect()
-    names = [name for name in rows[0].asDict() if name not in (_SIDE, MARK, _ROWS, _MISPLACED)]
+    names = [name for name in rows[0].asDict() if name not in (_SIDE, MARK, _ROWS, _ENTRIES, _MISPLACED)]
 
     def total(name: str, side: int, *marks: str | None) -> int:
         return sum(row[name] or 0 for row in rows if row[_SIDE] == side and (not marks or row[MARK] in marks))
 
     found.rows = total(_ROWS, _EXPECTED_SIDE)
-    found.entries = total("n", _STORED_SIDE)
-    found.gone = total("n", _STORED_SIDE, None)
+    found.entries = total(_ENTRIES, _STORED_SIDE)
+    found.gone = total(_ENTRIES, _STORED_SIDE, None)
     found.misplaced = total(_MISPLACED, _STORED_SIDE)
     if any(total(name, _EXPECTED_SIDE) != total(name, _STORED_SIDE, COVERED) for name in names):
         return False
-    left_out = found.entries - total("n", _STORED_SIDE, COVERED)
+    left_out = found.entries - total(_ENTRIES, _STORED_SIDE, COVERED)
     return not left_out or not any(_has_others(comparison, part) for part in comparison.parts)
 
 
@@ -304,21 +310,43 @@ def _has_others(comparison: Comparison, part: Part) -> bool:
 def _sums(comparison: Comparison, part: Part, entries: DataFrame, side: int) -> DataFrame:
     """Return of each mark how many entries of a side there are, the sums of two hashes of them, and how many rows."""
     kinds = {field.name: field.dataType for field in entries.schema.fields}
-    names = list(dict.fromkeys([*part.identity, *part.said]))
+    uncounted = part.uncounted is not None
+    names = [
+        name for name in dict.fromkeys([*part.identity, *part.said]) if not (uncounted and name == comparison.rows)
+    ]
+    if uncounted and side == _EXPECTED_SIDE:
+        entries = with_columns(entries, {name: _as_grouped(column(name), kinds[name]) for name in names})
     values = [hashed for name in names for hashed in _hashed(column(name), kinds[name])]
     nulls = [column(name).isNull() for name in names]  # which Spark's hash leaves out
-    counted_rows = comparison.rows if side == _EXPECTED_SIDE else None  # which stored entries need not have
-    rows = F.lit(1) if counted_rows is None else column(counted_rows)
+    # Stored entries need not say of how many rows they are, and rows that nothing counted do not.
+    says_rows = comparison.rows if uncounted is (side == _STORED_SIDE) else None
+    rows = F.lit(1) if says_rows is None else column(says_rows)
     misplaced = F.when(F.col(HELD) != F.col(SHARD), 1).otherwise(0) if HELD in kinds else F.lit(0)
     by_mark = [F.col(MARK)] if MARK in kinds else []
     hashes = [F.xxhash64(F.lit(seed), *values, *nulls).alias(f"h{seed}") for seed in (0, 1)]
-    digests = entries.select(*by_mark, *hashes, rows.cast("bigint").alias(_ROWS), misplaced.alias(_MISPLACED))
+    digests = entries.select(
+        *by_mark, *hashes, rows.cast("bigint").alias(_ROWS), misplaced.alias(_MISPLACED), F.lit(1).alias(_ENTRIES)
+    )
+    weight = F.lit(1)
+    if uncounted and side == _STORED_SIDE:
+        # Entries that share their rows, or say impossible ones, are counted apart: there should be none.
+        digests = digests.groupBy(*by_mark, "h0", "h1").agg(
+            F.max(F.when(F.col(_ROWS).between(1, _MOST_ROWS), F.col(_ROWS))).alias(_ROWS),
+            *(F.sum(name).alias(name) for name in (_MISPLACED, _ENTRIES)),
+        )
+        weight = F.when(F.col(_ENTRIES) == 1, F.col(_ROWS))
     pieces = {f"h{seed}_{at}": piece for seed in (0, 1) for at, piece in enumerate(_pieces(F.col(f"h{seed}")))}
-    totals = {"n": F.count(F.lit(1)), **{name: F.sum(piece) for name, piece in pieces.items()}}
-    totals |= {name: F.sum(name) for name in (_ROWS, _MISPLACED)}
+    totals = {"n": F.sum(weight), **{name: F.try_sum(piece * weight) for name, piece in pieces.items()}}
+    totals["unfit"] = F.count(F.when(weight.isNull(), 1))
+    totals |= {name: F.sum(name) for name in (_ROWS, _ENTRIES, _MISPLACED)}
     summed = digests.groupBy(*by_mark).agg(*(total.alias(name) for name, total in totals.items()))
     mark = F.col(MARK) if by_mark else F.lit(COVERED)
     return summed.select(F.lit(side).alias(_SIDE), mark.alias(MARK), *totals)
+
+
+def _as_grouped(value: Column, kind: T.DataType) -> Column:
+    """Return a value as it is after rows were grouped by it: with one zero."""
+    return F.when(value == 0, F.lit(0).cast(kind)).otherwise(value) if isinstance(kind, T.FractionalType) else value
 
 
 def _pieces(hashed: Column) -> list[Column]:

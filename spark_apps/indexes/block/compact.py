@@ -141,17 +141,32 @@ def expected_entries(
 
     :raises InvalidInput: if this session may compute other values than the index holds.
     """
+    rows = _rows_by_block(context, tree, files, footers)
+    return _with_blocks(rows.groupBy(*map(column, rows.columns)).agg(F.count(F.lit(1)).alias(ROWS)), tree, footers)
+
+
+def _rows_by_block(
+    context: IndexContext, tree: Tree, files: Sequence[DataFile], footers: Sequence[BlockFile]
+) -> DataFrame:
+    """Return the values of each row of data files, with its file's lineage and its block."""
     snapshot, found = context.snapshot, indexed_by(context.table, context.definition)
     check_computes(snapshot, context.definition)
     names = [name for name in tree.columns if name not in (LINEAGE, BLOCK, BLOCKS, ROWS)]
     rows = located(snapshot, snapshot.data, files, footers, columns_for(found, names))
     if expressions_in(context.table, context.definition):
-        rows = rows.select(*values_for(found, names), LINEAGE, BLOCK)
-    counted = rows.groupBy(*map(column, [*names, LINEAGE, BLOCK])).agg(F.count(F.lit(1)).alias(ROWS))
-    multi_block_files = [(footer.file.lineage, footer.blocks) for footer in footers if footer.blocks > 1]
-    block_counts = inline(snapshot.spark, multi_block_files, f"__index_l bigint, {BLOCKS} int")
-    joined = counted.join(F.broadcast(block_counts), F.col(LINEAGE) == F.col("__index_l"), "left")
-    return joined.withColumn(BLOCKS, F.coalesce(F.col(BLOCKS), F.lit(1))).select(*map(column, tree.columns))
+        return rows.select(*values_for(found, names), LINEAGE, BLOCK)
+    return rows.select(*map(column, [*names, LINEAGE, BLOCK]))
+
+
+def _with_blocks(rows: DataFrame, tree: Tree, footers: Sequence[BlockFile]) -> DataFrame:
+    """Add to rows or entries how many blocks their file has, and order their columns as the tree does."""
+    several = [(footer.file.lineage, footer.blocks) for footer in footers if footer.blocks > 1]
+    if several:
+        block_counts = F.broadcast(inline(rows.sparkSession, several, f"__index_l bigint, {BLOCKS} int"))
+        rows = rows.join(block_counts, F.col(LINEAGE) == F.col("__index_l"), "left")
+    blocks = F.coalesce(F.col(BLOCKS), F.lit(1)) if several else F.lit(1)
+    with_blocks = rows.withColumn(BLOCKS, blocks)
+    return with_blocks.select(*(column(name) for name in tree.columns if name in with_blocks.columns))
 
 
 def stage_files(context: IndexContext, files: Sequence[DataFile]) -> tuple[list[AddFile], int]:
@@ -420,10 +435,12 @@ def compared_blocks(context: IndexContext, reader: ArrowReader | None) -> Compar
     coverage, entry = Coverage.of(index_files), entry_files(index_files)
     files = [file for file in snapshot.state.files(DATA_TREE) if file.lineage in coverage.lineages]
     lineages, footers = {file.lineage for file in files}, read_footers(snapshot, files)
+    uncounted = None
     if reader is None:
         expected, stored = (empty(snapshot, tree, tree.columns) for _ in range(2))
         if files:
             expected = expected_entries(context, tree, files, footers)
+            uncounted = _with_blocks(_rows_by_block(context, tree, files, footers), tree, footers)
         if entry:
             stored = entries_of_files(snapshot, read_files(snapshot, tree, entry, tree.columns), lineages)
     else:
@@ -435,7 +452,7 @@ def compared_blocks(context: IndexContext, reader: ArrowReader | None) -> Compar
 
     shown = {one.stored: one.name for one in indexed_by(context.table, definition)}
     return Comparison(
-        (Part(tree.key, (BLOCKS, ROWS), expected, stored),),
+        (Part(tree.key, (BLOCKS, ROWS), expected, stored, uncounted),),
         shown={**{name: shown[name] for name in tree.key if name not in (LINEAGE, BLOCK)}, LINEAGE: "lineage"},
         text=text,
         other="wrong values",

@@ -51,6 +51,34 @@ def test_given_entries_that_differ_in_any_way_then_their_sums_do(spark: Any) -> 
     assert [what for what, entries in OTHERS.items() if agree(entries)] == []
 
 
+UNCOUNTED = [(0.0,), (-0.0,), (float("nan"),), (float("nan"),), (None,), (1.5,), (1.5,), (1.5,)]
+COUNTED = [(0.0, 2), (float("nan"), 2), (None, 1), (1.5, 3)]
+
+MISCOUNTED = {
+    "rows of two entries": [*COUNTED[:3], (1.5, 1), (1.5, 2)],
+    "the same entry twice": [*COUNTED, COUNTED[3]],
+    "rows of another entry": [(0.0, 3), *COUNTED[1:3], (1.5, 2)],
+    "none, which would be in no sum": [*COUNTED, (2.5, 0)],
+    "fewer than none": [*COUNTED, (2.5, -1), (3.5, 1)],
+    "more than a number may be": [*COUNTED, (2.5, (1 << 63) - 1), (3.5, 2)],
+    "another value": [*COUNTED[:3], (2.5, 3)],
+    "one is missing": COUNTED[1:],
+}
+
+
+@pytest.mark.by_turn(4)
+def test_given_rows_that_nothing_counted_then_entries_agree_that_say_how_many_there_are_of_each(spark: Any) -> None:
+    def agree(stored: list[tuple[float | None, int]]) -> bool:
+        found, ddl = comparison._Found(), "x double, n bigint"
+        part = Part(("x",), ("n",), None, frame(spark, stored, ddl), uncounted=frame(spark, UNCOUNTED, "x double"))
+        agreed = comparison._sums_agree(Comparison([part], {}, rows="n"), found)
+        assert found.rows == len(UNCOUNTED) and found.entries == len(stored)
+        return agreed
+
+    assert agree(COUNTED) and agree(COUNTED[::-1])
+    assert [what for what, entries in MISCOUNTED.items() if agree(entries)] == []
+
+
 @pytest.mark.by_turn(4)
 @pytest.mark.parametrize("group", ["lags", "gone"])
 def test_given_a_second_entry_in_a_group_that_lags_or_is_gone_then_what_it_says_is_wrong(
