@@ -1,5 +1,5 @@
 """``python -m dags_examples.demo``: runs the example DAGs on a real Airflow, checks the table against the raw data, and
-measures what indexes save on two million rows.
+measures what indexes save on over a million rows.
 
 Exit status 0 only if every number agrees.
 """
@@ -95,7 +95,7 @@ def main() -> int:
             with timed(console, "A Delta table in Spark's catalog: an index on it, by its name"):
                 console.print(f"  {lake.make(spark, flights, work / 'lake' / 'flights')}")
                 agreed.append(index_lake(story, work / "lake" / "flights"))
-        with timed(console, "Two million flights, asked with and without indexes"):
+        with timed(console, "Over a million flights, asked with and without indexes"):
             agreed.append(_measure(console, work, of_delta))
         if not of_delta:
             console.print(f"[yellow]A Delta table with its own connector is not shown:[/] {connector.missing}.")
@@ -183,7 +183,7 @@ def _airflow(work: Path, port: int) -> Iterator[LocalAirflow]:
 
 
 def _measure(console: Console, work: Path, of_delta: Mapping[str, str]) -> bool:
-    """Ask two million flights, and the Delta table if there is one, in a process with a Spark of its own.
+    """Ask over a million flights, and the Delta table if there is one, in a process with a Spark of its own.
 
     :param of_delta: settings by which a Spark has delta-spark. :return: whether all is well.
     """
