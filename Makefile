@@ -85,7 +85,7 @@ model: venv  ## The timeline's model with 10,000 histories: about 10 minutes
 faults: venv  ## Every call to the store, failed in every way; the power gone at every call to the disk: about 20 minutes
 	FAULTS=all $(PYTEST) tests/faults --timeout=3600 $(TEST_ARGS)
 
-golden: venv  ## Tables that others wrote, laid into a folder (FROM), read by every kind of index as Spark reads them: minutes
+golden: venv  ## Tables that others wrote, laid into a folder (FROM), read by every kind of index as Spark or their connector reads them: minutes
 	$(BIN)/python -m tests.golden "$(FROM)"
 
 hostile: venv  ## Every field of a table's log with every bad value, read by every reader (SEED, MINUTES): about 15 minutes
@@ -100,7 +100,7 @@ s3a: venv  ## Random histories of tables whose rows Spark keeps on S3 (HISTORIES
 hadoop: venv  ## Tables on hdfs:// and viewfs://, by Hadoop's own Java (HISTORIES, SEEDS, RACERS): about 5 minutes
 	HISTORIES=$${HISTORIES:-8} $(BIN)/python -m tests.hadoop
 
-histories: venv  ## 200 random histories of each format by its own connector, with indexes and without (HISTORIES, MINUTES, SEEDS); goes on where it stopped
+histories: venv  ## 200 random histories of Delta, Iceberg and Hudi tables each, by the connectors of this Spark, with indexes and without (HISTORIES, FORMATS, MINUTES, SEEDS); goes on where it stopped
 	$(BIN)/python -m tests.connectors
 
 connectors: venv  ## Tables of other formats, by their own connectors of Spark; Spark fetches their jars once: about 2 minutes

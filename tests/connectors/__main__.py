@@ -1,9 +1,9 @@
 """A resumable run of many random histories: ``python -m tests.connectors``.
 
 ``HISTORIES`` (200): seeds from 0 on, of each format that has a connector for this Spark; ``STEPS`` (8) of each;
-``MINUTES`` (60): when to stop; ``SEEDS`` (a list): these alone, whatever was done; ``PROCESSES`` (1), each with a Spark
-of its own. What was done is in ``.connectors``, a file for each format and release of Spark, so that the next run goes
-on.
+``FORMATS`` (a list): these alone; ``MINUTES`` (60) of each: when to stop; ``SEEDS`` (a list): these alone, whatever was
+done; ``PROCESSES`` (1), each with a Spark of its own. What was done is in ``.connectors``, a file for each format and
+release of Spark, so that the next run goes on.
 """
 
 from __future__ import annotations
@@ -24,10 +24,11 @@ def main() -> int:
 
     os.environ.setdefault("PROCESSES", "1")
     minor, ended = ".".join(pyspark.__version__.split(".")[:2]), 0
-    for kind in sorted(HISTORIES.keys() & of_spark(pyspark.__version__)):
+    asked = os.environ.get("FORMATS", ",".join(HISTORIES)).split(",")
+    for kind in sorted(HISTORIES.keys() & of_spark(pyspark.__version__) & set(asked)):
         done = Path(".connectors", f"{kind}-{minor}.json")
         seeds = range(int(os.environ.get("HISTORIES", "200")))
-        ended |= run_seeds(done, seeds, f"histories of {kind}", begin, partial(work, kind=kind))
+        ended |= run_seeds(done, seeds, f"histories of {kind}", partial(begin, kind), partial(work, kind=kind))
     return ended
 
 

@@ -98,8 +98,4 @@ def hudi(spark: SparkSession, connectors: frozenset[str]) -> SparkSession:
     """A session whose own catalog is Hudi's, and whose tables are small."""
     if "hudi" not in connectors:
         pytest.skip("CONNECTORS NOT TESTED: Hudi's tests are run by themselves: pytest tests/connectors/test_hudi_*.py")
-    session = spark.newSession()
-    session.conf.set("spark.sql.catalog.spark_catalog", hudi_tables.CATALOG)
-    for name, value in hudi_tables.SMALL.items():
-        session.conf.set(name, value)
-    return session
+    return hudi_tables.session_of(spark)

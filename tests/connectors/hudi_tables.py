@@ -20,6 +20,20 @@ SMALL = {
 }
 CATALOG = "org.apache.spark.sql.hudi.catalog.HoodieCatalog"
 TYPES = {"cow": "COPY_ON_WRITE", "mor": "MERGE_ON_READ"}
+COUNTS = (
+    "action", "total_files_added", "total_files_updated", "total_partitions_written", "total_records_written",
+    "total_update_records_written", "total_errors",
+)  # fmt: skip
+"""What a commit says of files and rows."""
+
+
+def session_of(spark: Any) -> Any:
+    """Return a session whose own catalog is Hudi's, and whose tables are small."""
+    session = spark.newSession()
+    session.conf.set("spark.sql.catalog.spark_catalog", CATALOG)
+    for name, value in SMALL.items():
+        session.conf.set(name, value)
+    return session
 
 
 def key(row: int, rows: int = ROWS) -> int:

@@ -10,7 +10,7 @@ import pytest
 import spark_apps
 from spark_apps import IndexedTable
 from tests.connectors.comparing import watched
-from tests.connectors.hudi_tables import FILES, ROWS, key, make
+from tests.connectors.hudi_tables import COUNTS, FILES, ROWS, key, make
 from tests.connectors.statements import Statements
 from tests.spark_apps.small_tables import in_order
 from tests.turns import commits
@@ -74,12 +74,6 @@ class Twins:
         """Return what the commits of a table say of files and rows, the newest first."""
         said = self.spark.sql(f"CALL show_commits(table => '{name}', limit => 100)").collect()
         return [tuple(one[count] for count in COUNTS) for one in said]
-
-
-COUNTS = (
-    "action", "total_files_added", "total_files_updated", "total_partitions_written", "total_records_written",
-    "total_update_records_written", "total_errors",
-)  # fmt: skip
 
 
 @pytest.mark.parametrize("kind", ["cow", "mor"])

@@ -10,24 +10,34 @@ import traceback
 from pathlib import Path
 from typing import Any
 
-import pyspark
-
+from tests.connectors import hudi_tables
 from tests.connectors.histories import HISTORIES
-from tests.connectors.releases import connected_session, of_spark
+from tests.connectors.releases import connected_session
 from tests.differential.tally import Tally
 from tests.differential.working import Outcome
-from tests.spark.local import has_ended
+from tests.spark.local import JVM, has_ended
+
+SMALL = {
+    "spark__sql__shuffle__partitions": "1",
+    "spark__default__parallelism": "1",
+    "spark__databricks__delta__snapshotPartitions": "1",
+    # A process of many histories gains what one of minutes does not.
+    "spark__driver__extraJavaOptions": JVM.replace("-XX:TieredStopAtLevel=1 ", "") + " -Xms1g -Xmn600m",
+}
+"""Settings of tables of a few rows: each task of a job takes longer than its rows."""
 
 _spark: Any = None
 
 
-def begin() -> None:
-    """Start the Spark of this process."""
+def begin(kind: str) -> None:
+    """Start the Spark of this process, with the connector of one format."""
     global _spark
-    names = HISTORIES.keys() & of_spark(pyspark.__version__)
-    _spark = connected_session(Path(tempfile.mkdtemp(prefix="connectors")), names, quiet="OFF")
-    if "iceberg" in names:
+    home = Path(tempfile.mkdtemp(prefix="connectors"))
+    _spark = connected_session(home, {kind}, quiet="OFF", **SMALL)
+    if kind == "iceberg":
         _spark.sql("CREATE NAMESPACE IF NOT EXISTS prod.db")
+    if kind == "hudi":
+        _spark = hudi_tables.session_of(_spark)
 
 
 def work(seed: int, until: float, kind: str) -> Outcome:
