@@ -25,7 +25,7 @@ from spark_apps.indexes.registry import available, find
 from spark_apps.layout.partitions import path_of_texts, types_of
 from spark_apps.layout.rules import HashingConfig
 from spark_apps.mergetree.buckets import Target, partition_condition, value_texts
-from spark_apps.mergetree.integrity import exact_types, is_countable, is_exactly_comparable
+from spark_apps.mergetree.integrity import is_countable, is_exact, is_exactly_comparable
 from spark_apps.mergetree.read import broadcast_rows, same_key
 from spark_apps.mergetree.schema import column
 from spark_apps.mergetree.tree import DELETED, GROUP_ID, Snapshot, Tree
@@ -313,7 +313,7 @@ def plan_upsert(
         lookup_keys=lookup,
         broadcast_keys=broadcast,
         search_rows=broadcast if local and tree.merge_by == "commit" else 0,
-        not_searched=frozenset(name for name in tree.columns if type(tree.field(name).dataType) not in exact_types()),
+        not_searched=frozenset(name for name in tree.columns if not is_exact(tree.type_of(name))),
         position_rows=broadcast if keeps_positions else None,
         on_driver=on_driver,
     )

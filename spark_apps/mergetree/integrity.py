@@ -15,10 +15,10 @@ import os
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime
-from functools import lru_cache, reduce
+from functools import reduce
 from typing import Any, TypeVar
 
-from spark_apps.engine.pyspark_names import T
+from spark_apps.layout.types import parse_type
 from spark_apps.mergetree.limits import MAX_SEALED_FILES
 from spark_apps.mergetree.tree import Snapshot, Tree
 from spark_apps.storage.errors import ObjectNotFound, StorageError
@@ -146,26 +146,23 @@ def _hint(tree: Tree, how: str) -> str:
 _BATCH_ROWS = 1 << 14
 
 
-@lru_cache(maxsize=1)
-def exact_types() -> tuple[type[T.DataType], ...]:
-    """Return the types whose values are equal to Arrow exactly if they are to Spark.
+_EXACT = frozenset(
+    ("string", "binary", "tinyint", "smallint", "int", "bigint", "date", "boolean", "timestamp", "timestamp_ntz")
+)
+
+
+def is_exact(kind: str) -> bool:
+    """Test whether values of a Spark type, given as text, are equal to Arrow exactly if they are to Spark.
 
     Of others (floating ones, say) they are perhaps not. Times are if Arrow reads them as they are
     (:mod:`spark_apps.mergetree.times`).
     """
-    integers = (T.ByteType, T.ShortType, T.IntegerType, T.LongType)
-    return (T.StringType, T.BinaryType, *integers, T.DateType, T.BooleanType, T.TimestampType, T.TimestampNTZType)
-
-
-_EXACT = frozenset(
-    ("string", "binary", "tinyint", "smallint", "int", "bigint", "date", "boolean", "timestamp", "timestamp_ntz")
-)
-"""The texts of :func:`exact_types`."""
+    return parse_type(kind).kind in _EXACT
 
 
 def is_exactly_comparable(tree: Tree) -> bool:
-    """Test whether all columns of the key are of such types, by their texts: readers without pyspark ask too."""
-    return {tree.type_of(name) for name in tree.key} <= _EXACT
+    """Test whether all columns of the key are of such types."""
+    return all(is_exact(tree.type_of(name)) for name in tree.key)
 
 
 def is_countable(store: ObjectStore, tree: Tree) -> bool:
