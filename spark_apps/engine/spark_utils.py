@@ -12,6 +12,7 @@ import threading
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import cache
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -45,6 +46,10 @@ def cores(spark: SparkSession) -> int:
 
 
 _REMEMBERED = threading.local()
+
+_EXPECTED = threading.local()
+_LOGGERS_OF_ERRORS = ("SQLQueryContextLogger", "DataFrameQueryContextLogger")
+"""Those by which pyspark 4 writes each error of Spark, with its whole trace, beside raising it."""
 
 _STATED_SIZE = re.compile(r"Statistics\(sizeInBytes=([\d.]+(?:E\+\d+)?) ([KMGTPE]?i?B)")
 _SIZE_UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB")
@@ -83,10 +88,36 @@ def has_parquet_keys(spark: SparkSession) -> bool:
     return any(setting(spark, f"{prefix}parquet.crypto.factory.class", "") for prefix in ("", "spark.hadoop."))
 
 
+@contextmanager
+def errors_expected() -> Iterator[None]:
+    """Let pyspark write no error that it raises within the block, in this thread: who asks Spark knows that it may be.
+
+    Else the log of a query that is right would have ten kilobytes of errors.
+    """
+    before = getattr(_EXPECTED, "here", False)
+    _let_errors_be_expected()
+    _EXPECTED.here = True
+    try:
+        yield
+    finally:
+        _EXPECTED.here = before
+
+
+@cache
+def _let_errors_be_expected() -> None:
+    try:
+        from pyspark.logger import PySparkLogger
+    except ImportError:  # Spark 3.5 writes none
+        return
+    for name in _LOGGERS_OF_ERRORS:
+        PySparkLogger.getLogger(name).addFilter(lambda _: not getattr(_EXPECTED, "here", False))
+
+
 def is_built_in(spark: SparkSession, name: str) -> bool:
     """Test whether a function is Spark's own: a session may put one of a user's in its place."""
     try:
-        return bool(spark.catalog.getFunction(name).className.startswith("org.apache.spark.sql.catalyst."))
+        with errors_expected():
+            return bool(spark.catalog.getFunction(name).className.startswith("org.apache.spark.sql.catalyst."))
     except spark_errors(AttributeError):
         return False
 

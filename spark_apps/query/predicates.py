@@ -20,6 +20,7 @@ from functools import lru_cache
 from typing import Any
 
 from spark_apps.engine.pyspark_names import T, spark_errors
+from spark_apps.engine.spark_utils import errors_expected
 from spark_apps.engine.spark_versions import message_of
 from spark_apps.indexes.computed import shown_key
 from spark_apps.indexes.ranges import Range, Summary
@@ -683,7 +684,8 @@ def translate_predicate_errors(snapshot: Snapshot, predicate: str) -> Iterator[N
     :raises UnknownColumn: if a name is that of no column of the table.
     """
     try:
-        yield
+        with errors_expected():
+            yield
     except spark_errors() as error:
         first = message_of(error)
         kind: type[InvalidInput] = UnknownColumn if "UNRESOLVED_COLUMN" in str(error) else InvalidPredicate

@@ -142,3 +142,23 @@ def test_given_commits_of_each_kind_then_refreshes_follow_them_by_the_log_and_sa
             table.refresh_index("cov")
             assert table.verify("by_key").ok and table.verify("cov").ok, statement
             assert sorted(table.read("n = 3").collect()) == answer, statement
+
+
+def test_given_a_column_that_was_dropped_and_added_again_then_a_refresh_indexes_the_new_one(spark, tmp_path):
+    path = str(tmp_path / "mapped")
+    rows = spark.range(400).selectExpr("id", "concat('r', id % 100) AS rider").repartitionByRange(4, "id")
+    rows.write.format("delta").option("delta.columnMapping.mode", "name").save(path)
+    table = IndexedTable.register(spark, path, "delta")
+    table.create_index("by_rider", "secondary", ["rider"])
+    table.create_index("packed", "compact", ["rider"])
+    asked = f"SELECT * FROM delta.`{path}` WHERE rider = 'r7'"
+    for statement in ("DROP COLUMN rider", "ADD COLUMN (rider string)"):
+        spark.sql(f"ALTER TABLE delta.`{path}` {statement}")
+    spark.sql(f"INSERT INTO delta.`{path}` SELECT 900L, 'r7'")
+
+    assert compared(spark, asked, path) in ([None], [(5, 5)])
+    for name in table.indexes:
+        table = IndexedTable.load(spark, path)
+        assert table.refresh_index(name).version is not None and table.verify(name).ok
+        assert name in [use.name for use in table.explain("rider = 'r7'").indexes]
+    assert compared(spark, asked, path) == [(5, 1)]

@@ -86,6 +86,7 @@ from spark_apps.timeline.model import (
     WriteMode,
     shard_scope,
 )
+from spark_apps.timeline.state import NEVER
 
 GROUP_COLUMNS = (PARTITION, GROUP_ID)
 """Columns of entries with the partition and group of a row; the group only where no hash of the key gives it."""
@@ -144,6 +145,16 @@ def appended_files(snapshot: Snapshot, lag: Mapping[GroupKey, int | None]) -> di
             return None
         appended_by_group[group] = since
     return appended_by_group
+
+
+def nothing_covered(snapshot: Snapshot, lag: Mapping[GroupKey, int | None]) -> bool:
+    """Return whether all files of a source are others than those that an index has entries of, or say other things.
+
+    Its entry files are then of no use to anyone, and may hold a column under the name that it had in files before.
+    """
+    if snapshot.table.source is None:
+        return False
+    return all(lag.get(group, 0) in (None, NEVER) for group in snapshot.groups())
 
 
 def split_lagging(
@@ -416,6 +427,8 @@ class EntryHandler(IndexHandler):
             lag = {group: through for group, through in lag.items() if group[0] in partitions}
         if not lag:
             return IndexWork()
+        if partitions is None and nothing_covered(context.snapshot, lag):
+            return self._rebuild(context)
         return self._catch_up(context, lag, partitions)
 
     def _rebuild(self, context: IndexContext) -> IndexWork:

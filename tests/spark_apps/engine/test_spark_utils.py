@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import logging
 from pathlib import Path
 from typing import Any
 
 import pytest
+from pyspark.errors import AnalysisException
 from pyspark.sql.readwriter import DataFrameReader
 
+from spark_apps import IndexedTable
 from spark_apps.engine import spark_utils
-from spark_apps.engine.spark_utils import estimated_bytes, load_files, size_of_plan
+from spark_apps.engine.spark_utils import estimated_bytes, is_built_in, load_files, size_of_plan
+from spark_apps.query.predicates import check_predicate
+from spark_apps.storage.errors import InvalidPredicate, UnknownColumn
 
 pytestmark = pytest.mark.spark
 
@@ -58,3 +63,26 @@ def test_the_size_that_an_explanation_states_is_what_the_optimizer_takes_rows_fo
         rows.explain(mode="cost")
         assert size_of_plan(capsys.readouterr().out) == pytest.approx(estimated_bytes(rows), rel=0.06)
     assert size_of_plan("== Physical Plan ==") is None
+
+
+def test_given_a_question_whose_answer_may_be_an_error_then_pyspark_writes_none(spark: Any, tmp_path: Path) -> None:
+    # Spark 3.5 has no such logger.
+    of_errors = pytest.importorskip("pyspark.logger").PySparkLogger.getLogger("SQLQueryContextLogger")
+    handler, written, before = logging.Handler(), [], of_errors.disabled
+    handler.emit = written.append  # type: ignore[method-assign]
+    snapshot = IndexedTable.create(spark, tmp_path / "t", "id bigint", ["id"], buckets=1).snapshot
+    of_errors.addHandler(handler)
+    try:
+        of_errors.disabled = False
+        assert not is_built_in(spark, "nobodys")
+        with pytest.raises(UnknownColumn):
+            check_predicate(snapshot, "id + nobodys > 1")
+        with pytest.raises(InvalidPredicate):
+            check_predicate(snapshot, "nobodys(id) > 1")
+        assert not written
+        with pytest.raises(AnalysisException):
+            spark.sql("SELECT nobodys(id) FROM range(1)")
+        assert len(written) == 1
+    finally:
+        of_errors.disabled = before
+        of_errors.removeHandler(handler)
