@@ -184,6 +184,17 @@ def mappings(name: str, given: Any) -> list[dict[str, Any]] | None:
     return [required(mapping)(f"{name}[{at}]", one) for at, one in enumerate(given)]
 
 
+def native_calls(name: str, given: Any) -> dict[str, dict[str, Any]] | None:
+    """Return calls of a format's own maintenance, in their order: name -> arguments; or ``None``.
+
+    The text of a name is that call without arguments.
+    """
+    from spark_apps.maintenance.native_calls import CALLS, read_calls
+
+    calls = {given.strip(): {}} if isinstance(given, str) and given.strip() in CALLS else mapping(name, given)
+    return None if calls is None else read_calls(calls, name)
+
+
 @of_text
 def texts_by_name(name: str, given: Any) -> dict[str, str] | None:
     """Return a mapping of texts, such as options of a reader or properties of an index.

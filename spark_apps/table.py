@@ -916,6 +916,39 @@ class IndexedTable(Printed):
             return self._run(hudi_indexing.CompactHudiIndexes(name, self._handle.source_options), txn_id, window)
         return self._run(CompactIndex(name, mode), txn_id, window)
 
+    def maintain_source(
+        self,
+        call: str,
+        arguments: Mapping[str, Any] | None = None,
+        *,
+        plan_only: bool = False,
+        txn_id: str | None = None,
+        window: int | None = None,
+    ) -> Any:
+        """Make a call of the own maintenance of a registered Delta or Iceberg table, by its connector.
+
+        ::
+
+            trips.maintain_source("optimize", {"zorder_by": ["rider"]}, txn_id="nightly-2026-11-28")
+
+        The call carries the transaction's id, and the receipt is a commit of the log of indexes. Indexes are behind
+        afterwards, as after any commit of the table, until they are refreshed.
+
+        :param call: ``optimize``, ``vacuum``, ``restore`` of Delta; ``rewrite_data_files``,
+            ``rewrite_position_delete_files``, ``rewrite_manifests``, ``expire_snapshots``, ``remove_orphan_files``,
+            ``rollback_to_snapshot`` of Iceberg.
+        :param arguments: of the call, as :mod:`spark_apps.maintenance.native_calls` lists them.
+        :param plan_only: return what would be done, and do nothing.
+        :returns: the receipt, whose metrics have the format's version and figures; or the plan.
+        :raises InvalidInput: for a call that the format does not have, or arguments that the table cannot have.
+        :raises ConcurrentWrite: if another writer's commit came in between, by the format's own check.
+        """
+        from spark_apps.actions.native_maintenance import NativePlan, maintain_source
+
+        self._check_writable()
+        done = maintain_source(self._handle, call, arguments, plan_only=plan_only, txn_id=txn_id, window=window)
+        return done if isinstance(done, NativePlan) else self._moved_to(done)
+
     def rescale(
         self,
         buckets: int | None = None,

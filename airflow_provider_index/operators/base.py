@@ -128,7 +128,7 @@ class SparkTableOperator(InTransaction, TableOperator):
     :param silent_seconds: seconds without a sign of life after which an app that is watched on storage counts as dead.
     """
 
-    program: ClassVar[str]
+    program: str
     _submission: Submission | None = None
     can_plan: ClassVar[bool] = False
     asks_for_earlier: ClassVar[bool] = False

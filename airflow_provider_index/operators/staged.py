@@ -48,7 +48,7 @@ class InTransaction:
 
     if TYPE_CHECKING:
         log: Any
-        program: ClassVar[str]
+        program: str
         label: str
 
         def _timeline(self) -> Timeline | None: ...

@@ -15,7 +15,7 @@ from decimal import Decimal
 from functools import lru_cache
 from typing import Any
 
-from spark_apps.engine.pyspark_names import Column, DataFrame, F, SparkSession, T
+from spark_apps.engine.pyspark_names import Column, DataFrame, F, SparkSession, T, spark_errors
 from spark_apps.storage.supported import spark_release
 
 UNION_PARTITIONING = "spark.sql.unionOutputPartitioning"
@@ -94,9 +94,12 @@ def _parquet_type(kind: T.DataType) -> str:
 
 def message_of(error: BaseException) -> str:
     """Return the first line of what Spark says of an error; empty if it says nothing."""
-    said = error.getMessage() if hasattr(error, "getMessage") else None
-    if said is None and hasattr(error, "java_exception"):  # py4j's
-        said = error.java_exception.getMessage()
+    try:
+        said = error.getMessage() if hasattr(error, "getMessage") else None
+        if said is None and hasattr(error, "java_exception"):  # py4j's
+            said = error.java_exception.getMessage()
+    except spark_errors():  # a class of error that is a connector's own, which Spark has no words for
+        said = None
     return ((said or str(error)).strip().splitlines() or [""])[0]
 
 

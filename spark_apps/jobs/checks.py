@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from spark_apps.layout.partitions import canonical
+from spark_apps.maintenance.native_calls import call_of, source_of
 from spark_apps.storage.errors import InvalidPredicate
 from spark_apps.storage.names import check_name
 from spark_apps.timeline.hudi_indexes import KINDS as HUDI_KINDS
@@ -132,6 +133,11 @@ def _has_own(state: State) -> bool:
     return state.table.source is not None and state.table.source.format == HUDI
 
 
+def _check_native(arguments: Mapping[str, Any], state: State) -> None:
+    for name in arguments["native"]:
+        source_of(state.table, call_of(name))
+
+
 def _check_write(arguments: Mapping[str, Any], state: State) -> None:
     for batch in arguments.get("batches") or ():
         _check_partitions(batch.get("partitions"), state)
@@ -172,4 +178,5 @@ _CHECKS: Mapping[str, Callable[[Mapping[str, Any], State], None]] = {
     "compact_index": _check_index,
     "verify_index": _check_indexes,
     "write_table": _check_write,
+    "native_maintenance": _check_native,
 }

@@ -20,17 +20,20 @@ from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import urlsplit
 
-from spark_apps.maintenance.policies import Budget, CompactPolicy, RefreshPolicy
+from spark_apps.maintenance.native_calls import CALLS
+from spark_apps.maintenance.policies import Budget, CompactPolicy, NativePolicy, RefreshPolicy
 from spark_apps.maintenance.survey import Missed, TableSurvey
 from spark_apps.storage import printing
 from spark_apps.storage.printing import Figure, Grid, Printed, View, size, span
 from spark_apps.storage.units import format_bytes, format_seconds
 from spark_apps.timeline.maintenance_records import LastPlans, PlannedWork, SkippedWork, TablePlan, work_key
 from spark_apps.timeline.model import DATA_TREE, HUDI
-from spark_apps.timeline.operations import COMPACT, COMPACT_INDEX, REFRESH_INDEX
+from spark_apps.timeline.operations import COMPACT, COMPACT_INDEX, MAINTAIN_SOURCE, REFRESH_INDEX
 from spark_apps.timeline.statistics import IndexStatistics
 
-ORDER = ("compact", "refresh", "compact_index", "verify", "clean")
+_REWRITING, _DELETING = ([one.name for one in CALLS.values() if one.kind == kind] for kind in ("compact", "clean"))
+
+ORDER = ("compact", *_REWRITING, "refresh", "compact_index", "verify", "clean", *_DELETING)
 """The order of works on one table: rows are folded before indexes read them, and indexes before they are compared."""
 
 BYTES_PER_SECOND = 10e6
@@ -40,7 +43,12 @@ WORK_SECONDS = 5.0
 CLEAN_SECONDS = 20.0
 
 _MAX_OVERDUE = 100.0
-_OPERATION_OF_KIND = {"compact": COMPACT.name, "refresh": REFRESH_INDEX.name, "compact_index": COMPACT_INDEX.name}
+_OPERATION_OF_KIND = {
+    "compact": COMPACT.name,
+    "refresh": REFRESH_INDEX.name,
+    "compact_index": COMPACT_INDEX.name,
+    **dict.fromkeys((*_REWRITING, *_DELETING), MAINTAIN_SOURCE.name),
+}
 
 CODES = {
     "switched_off": "The table, or this kind of work, is switched off: in the description, the Variable, or the form.",
@@ -50,6 +58,7 @@ CODES = {
     "not_due": "No limit of the policy is reached; the reason has the numbers.",
     "covered": "The index covers all rows; there is nothing to refresh.",
     "foreign_rows": "The rows are a registered source's: this package never folds them.",
+    "other_format": "The call is one of another format than the table's.",
     "not_active": "The index is being created, or is disabled.",
     "not_asked_for": "No query asked for the index lately; it is refreshed when it is behind for longer.",
     "nothing_last_time": "The last run of this work found nothing to do, and nothing came since.",
@@ -92,7 +101,10 @@ def due_works(survey: TableSurvey) -> list[Verdict]:
     """Return everything that could be done on a table, each due or with the reason why not, in the order of work."""
     if survey.window is not None:
         return [SkippedWork("window_open", f"{survey.window} holds a stop-write window over the whole table.")]
-    verdicts = [*_compact(survey), *_refreshes(survey), *_compact_indexes(survey), *_verify(survey), *_clean(survey)]
+    verdicts = [
+        *_compact(survey), *_refreshes(survey), *_compact_indexes(survey), *_verify(survey), *_clean(survey),
+        *_native(survey),
+    ]  # fmt: skip
     return [_unless_busy(survey, one) for one in verdicts]
 
 
@@ -275,6 +287,60 @@ def _clean(survey: TableSurvey) -> Iterator[Verdict]:
     yield DueWork("clean", reason, overdue, 0, seconds, options=options)
 
 
+def _native(survey: TableSurvey) -> Iterator[Verdict]:
+    """Return the calls of the table's own format that the policy names."""
+    for name, policy in (survey.table.entry.policy.native or {}).items():
+        form = survey.statistics.source
+        if form != CALLS[name].format:
+            has = "this package's own" if form is None else f"a {form} table"
+            yield SkippedWork("other_format", f"It is a call of {CALLS[name].format}, and the table is {has}.", name)
+        elif CALLS[name].kind == "compact":
+            yield _native_rewrite(survey, name, policy)
+        else:
+            yield _native_call(survey, name, policy, _since(survey, name, policy), CLEAN_SECONDS)
+
+
+def _native_rewrite(survey: TableSurvey, name: str, policy: NativePolicy) -> Verdict:
+    small, last = survey.small[name], survey.done.get(name)
+    if last is not None and last.version is None and last.seen >= survey.newest.get(DATA_TREE, -1):
+        return SkippedWork("nothing_last_time", f"Version {last.seen} left nothing to rewrite.", name)
+    reached = [
+        _times_over(small.files, policy.small_files, f"{small.files} small files"),
+        _times_over(small.share, policy.small_share, f"{small.share:.0%} small"),
+        _since(survey, name, policy),
+    ]
+    read = small.bytes if policy.every is None else survey.statistics.data.bytes
+    # A refresh of each index reads the rewritten rows once more.
+    then = tuple(one for one, index in _indexes(survey) if index.state == "active")
+    return _native_call(survey, name, policy, _worst(reached), WORK_SECONDS, read * (1 + len(then)), then)
+
+
+def _native_call(
+    survey: TableSurvey,
+    name: str,
+    policy: NativePolicy,
+    due: tuple[float, str],
+    first_seconds: float,
+    size: int = 0,
+    then: tuple[str, ...] = (),
+) -> Verdict:
+    overdue, reason = due
+    if not overdue:
+        small = survey.small[name]
+        return SkippedWork("not_due", f"{small.files} small files of {small.of}; no limit is reached.", name)
+    last = survey.done.get(name)
+    seconds = first_seconds if last is None and not size else _seconds(survey, name, None, size)
+    return DueWork(name, reason, overdue, size, seconds, options=dict(policy.arguments), then=then)
+
+
+def _since(survey: TableSurvey, name: str, policy: NativePolicy) -> tuple[float, str]:
+    """Return how many times over its time a call is, with the words for it."""
+    last = survey.done.get(name)
+    age = survey.checked - last.at if last is not None else survey.age or 0.0
+    when = f"{'last made' if last else 'never made, registered'} {format_seconds(age)} ago"
+    return _times_over(age, policy.every, when)
+
+
 # --- what they share ------------------------------------------------------------------------------------------------
 
 
@@ -313,7 +379,10 @@ def _seconds(survey: TableSurvey, kind: str, index: str | None, size: int) -> fl
 # --- Chooses --------------------------------------------------------------------------------------------------------
 
 
-WEIGHTS = {"refresh": 4.0, "compact": 3.0, "compact_index": 2.0, "verify": 1.0, "clean": 1.0}
+WEIGHTS = {
+    "refresh": 4.0, "compact": 3.0, "compact_index": 2.0, "verify": 1.0, "clean": 1.0,
+    **dict.fromkeys(_REWRITING, 3.0), **dict.fromkeys(_DELETING, 1.0),
+}  # fmt: skip
 """What a kind of work is worth: rows that no index covers cost every query, small files some, old versions none."""
 
 UNASKED = 0.25

@@ -15,6 +15,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, TypeVar
 
+from spark_apps.maintenance.native_calls import NativeCall, call_of
 from spark_apps.storage.errors import InvalidInput, InvalidName
 from spark_apps.storage.names import check_table_name
 from spark_apps.storage.sizes import parse_bytes, parse_minutes, parse_seconds, split_unit, unreadable
@@ -103,14 +104,41 @@ class VerifyPolicy:
 
 
 @dataclass(frozen=True)
+class NativePolicy:
+    """A call of a registered table's own format is made when one of these is reached; ``None`` switches a limit off.
+
+    :param every: seconds since the last time. :param small_files: of a call that rewrites files, this many files below
+        ``small_size`` bytes beside others of their partition, as the log last recorded them.
+    :param small_share: they are this share of all files. :param arguments: of the call.
+    """
+
+    every: float | None = None
+    small_files: int | None = None
+    small_share: float | None = None
+    small_size: int = SMALL_BYTES
+    arguments: Mapping[str, Any] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, call: NativeCall) -> NativePolicy:
+        """Return the limits of a call that is asked for by its name alone."""
+        if call.kind == "compact":
+            return cls(small_files=CompactPolicy.small_files, small_share=CompactPolicy.small_share)
+        return cls(every=6.5 * 86400.0)
+
+
+@dataclass(frozen=True)
 class Policy:
-    """All limits of one table. ``None`` switches a kind of work off."""
+    """All limits of one table. ``None`` switches a kind of work off.
+
+    :param native: calls of a registered table's own format, by name: those that are asked for, and no others.
+    """
 
     refresh: RefreshPolicy | None = RefreshPolicy()
     compact: CompactPolicy | None = CompactPolicy()
     compact_indexes: CompactPolicy | None = CompactPolicy()
     clean: CleanPolicy | None = CleanPolicy()
     verify: VerifyPolicy | None = VerifyPolicy()
+    native: Mapping[str, NativePolicy] | None = None
 
 
 @dataclass(frozen=True)
@@ -275,11 +303,51 @@ def _policy(given: Any, defaults: Policy, where: str) -> Policy:
     if not isinstance(given, Mapping):
         raise InvalidInput(f"{where} is {given!r}.", hint="Write a mapping of refresh, compact, clean, verify.")
     _known(given, [one.name for one in fields(Policy)], where)
-    changed = {
-        name: _kind(value, getattr(defaults, name) or getattr(Policy(), name), f"{where}.{name}", name)
+    changed: dict[str, Any] = {
+        name: _native(value, f"{where}.{name}")
+        if name == "native"
+        else _kind(value, getattr(defaults, name) or getattr(Policy(), name), f"{where}.{name}", name)
         for name, value in given.items()
     }
     return replace(defaults, **changed)
+
+
+def _native(given: Any, where: str) -> dict[str, NativePolicy] | None:
+    """Return the calls of a format's own maintenance: ``false`` for none, or name -> limits and arguments."""
+    if given is False or given is None:
+        return None
+    if not isinstance(given, Mapping) or not given:
+        raise InvalidInput(
+            f"{where} is {given!r:.100}.", hint="Name each call: {optimize: true, vacuum: {every: 7d}}, or write false."
+        )
+    return {
+        name: _native_call(call_of(name, where), value, f"{where}.{name}")
+        for name, value in given.items()
+        if value is not False
+    }
+
+
+def _native_call(call: NativeCall, given: Any, where: str) -> NativePolicy:
+    if call.kind == "restore":
+        raise InvalidInput(f"{where} is no upkeep.", hint="Restore a table by a RestoreTableOperator of its own.")
+    if given is True or given is None:
+        given = {}
+    if not isinstance(given, Mapping):
+        raise InvalidInput(f"{where} is {given!r:.100}.", hint="Write true, or a mapping of limits and arguments.")
+    own = {name: value for name, value in given.items() if name in _NATIVE_READERS}
+    if call.kind != "compact" and (stray := [name for name in own if name != "every"]):
+        raise InvalidInput(f"{where}.{stray[0]}: {call.name} rewrites no small files.", hint="Use every.")
+    values: dict[str, Any] = {
+        name: None if value is None or value is False else _NATIVE_READERS[name](value, f"{where}.{name}")
+        for name, value in own.items()
+    }
+    if values.get("small_size", 0) is None:
+        raise InvalidInput(f"{where}.small_size cannot be switched off.", hint="Give a value, or leave it out.")
+    arguments = call.read({name: value for name, value in given.items() if name not in own}, where)
+    policy = replace(NativePolicy.of(call), **values, arguments=arguments)
+    if policy.every is None and policy.small_files is None and policy.small_share is None:
+        raise InvalidInput(f"{where} has no limit, so it is never due.", hint="Give every, or small_files.")
+    return policy
 
 
 def _kind(given: Any, defaults: P, where: str, kind: str) -> P | None:
@@ -320,6 +388,11 @@ _READERS: dict[str, dict[str, Callable[[Any, str], Any]]] = {
     },
     "clean": {"every": parse_seconds, "retain_versions": count_of, "retain": parse_seconds},
     "verify": {"every": parse_seconds},
+}  # fmt: skip
+
+
+_NATIVE_READERS: dict[str, Callable[[Any, str], Any]] = {
+    "every": parse_seconds, "small_files": count_of, "small_share": share_of, "small_size": parse_bytes,
 }  # fmt: skip
 
 

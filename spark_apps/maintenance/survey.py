@@ -26,6 +26,7 @@ from spark_apps.timeline.locations import Warehouse, locate
 from spark_apps.timeline.log import Timeline
 from spark_apps.timeline.maintenance_records import DoneWork, LastPlans, SkippedWork
 from spark_apps.timeline.model import DATA_TREE, HUDI
+from spark_apps.timeline.state import State
 from spark_apps.timeline.statistics import (
     TableStatistics,
     TreeStatistics,
@@ -73,6 +74,7 @@ class TableSurvey(Printed):
     :param demand: what queries asked of the indexes lately, ``None`` where that is not known.
     :param hudi: index of a Hudi table's own -> its state there, ``vanished`` for one that a writer has removed;
         ``None`` where the table cannot be asked without Spark.
+    :param small: of a registered table, the files that each call of its format's own maintenance would find small.
     """
 
     table: MaintainedTable
@@ -89,6 +91,7 @@ class TableSurvey(Printed):
     checked: float = 0.0
     demand: Demand | None = None
     hudi: Mapping[str, str] | None = None
+    small: Mapping[str, SmallFiles] = field(default_factory=dict)
 
     def view(self) -> View:
         data, indexes = self.statistics.data, self.statistics.indexes.values()
@@ -242,6 +245,7 @@ def survey_table(table: MaintainedTable) -> TableSurvey:
         now,
         _demand(timeline, now),
         _hudi(timeline, table.warehouse.options),
+        {name: small_files(state, limits.small_size) for name, limits in (policy.native or {}).items()},
     )
 
 
@@ -260,6 +264,34 @@ def _hudi(timeline: Timeline, options: Mapping[str, Any] | None) -> dict[str, st
         return None
     found = {definition.name: said.of(definition) for definition in own}
     return {name: "vanished" if there is None else there.state for name, there in found.items()}
+
+
+@dataclass(frozen=True)
+class SmallFiles:
+    """The files of a registered table that are small and not alone so in their partition, with their bytes.
+
+    :param of: how many files there are in all.
+    """
+
+    files: int = 0
+    bytes: int = 0
+    of: int = 0
+
+    @property
+    def share(self) -> float:
+        """The share of all files that they are."""
+        return self.files / self.of if self.of else 0.0
+
+
+def small_files(state: State, small_bytes: int) -> SmallFiles:
+    """Return the small files of a table, as its log last recorded them."""
+    sizes: dict[str, list[int]] = {}
+    files = state.files(DATA_TREE)
+    for file in files:
+        if file.bytes < small_bytes:
+            sizes.setdefault(file.partition, []).append(file.bytes)
+    together = [size for partition in sizes.values() if len(partition) > 1 for size in partition]
+    return SmallFiles(len(together), sum(together), len(files))
 
 
 def _demand(timeline: Timeline, now: float) -> Demand | None:

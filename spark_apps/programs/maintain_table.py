@@ -19,6 +19,7 @@ from msgspec.structs import replace
 from spark_apps.engine.pyspark_names import spark_errors
 from spark_apps.jobs.job import Job
 from spark_apps.jobs.program import load_table, log, main, plain
+from spark_apps.maintenance.native_calls import CALLS
 from spark_apps.storage.errors import (
     AttemptAborted,
     AttemptReplaced,
@@ -136,6 +137,8 @@ def _do(table: IndexedTable, step: Mapping[str, Any], txn_id: str, job: Job) -> 
         receipt = table.refresh_index(str(index), step.get("mode") or "incremental", txn_id=txn_id, window=window)
     elif kind in ("compact", "compact_index"):
         receipt = table.compact(index, step.get("mode") or "quick", txn_id=txn_id, window=window)
+    elif kind in CALLS:
+        receipt = table.maintain_source(kind, options, txn_id=txn_id, window=window)
     else:
         raise InvalidInput(f"There is no maintenance work {kind!r}.", hint="Plan again with this version.")
     _note(

@@ -60,6 +60,8 @@ DROP_INDEX = Operation("drop_index", "index", _INDEXES, "drop")
 
 COMPACT = Operation("compact", "maintenance", frozenset({"files"}))
 COMPACT_INDEX = Operation("compact_index", "maintenance", frozenset({"files"}))
+MAINTAIN_SOURCE = Operation("maintain_source", "maintenance", frozenset({"files"}))
+RESTORE_SOURCE = Operation("restore_source", "definition", frozenset({"rows", "files", "schema"}), "overwrite")
 RESCALE = Operation("rescale", "layout", frozenset({"files", "layout"}))
 
 CREATE = Operation("create", "definition", frozenset({"schema", "layout"}), "create")

@@ -180,6 +180,11 @@ class State:
             )
         return self.definition
 
+    @property
+    def active_indexes(self) -> list[str]:
+        """The names of the indexes that queries use, in their order."""
+        return sorted(name for name, entry in self.indexes.items() if entry.active)
+
     def index(self, name: str) -> IndexEntry:
         """Return an index by its name.
 

@@ -48,6 +48,7 @@ MEANINGS: dict[str, list[tuple[Any, Any]]] = {
     "deferred": [FALSE, TRUE],
     "if_exists": [FALSE, TRUE],
     "if_not_exists": [FALSE, TRUE],
+    "refresh": [FALSE, TRUE],
     "mode": [("full", "full"), ("quick", "quick")],
     "kind": [("secondary", "secondary")],
     "columns": [("city", ["city"]), (["city", "to_date(ts)"], ["city", "to_date(ts)"])],
@@ -133,6 +134,12 @@ MEANINGS: dict[str, list[tuple[Any, Any]]] = {
 OF_SOME: dict[tuple[str, str], list[tuple[Any, Any]]] = {
     ("VerifyIndexOperator", "index"): [("by_city", ["by_city"]), (["a", "b"], ["a", "b"])],
     ("TableCommitTrigger", "after"): [WHOLE],
+    ("CompactTableOperator", "native"): [
+        ({"optimize": {"zorder_by": "a"}}, {"optimize": {"zorder_by": ["a"]}}),
+        ("rewrite_manifests", {"rewrite_manifests": {}}),
+    ],
+    ("CleanTableOperator", "native"): [({"vacuum": {"retain_hours": "200"}}, {"vacuum": {"retain_hours": 200.0}})],
+    ("RestoreTableOperator", "native"): [({"restore": {"version": "3"}}, {"restore": {"version": 3}})],
     ("WriteTableOperator", "until"): [TEXT, (7, "7")],
     ("IncrementalRefreshOperator", "mode"): [("incremental", "incremental"), ("full", "full")],
     ("RefreshIndexOperator", "mode"): [("incremental", "incremental"), ("full", "full")],
@@ -196,6 +203,8 @@ def required(kind: type) -> dict[str, Any]:
     """The least that the class takes."""
     needed = [name for name, one in arguments(kind).items() if one.default is inspect.Parameter.empty]
     values = {name: meanings(kind, name)[0][0] for name in needed if (kind.__name__, name) not in NOT_READ}
+    if kind.__name__ == "RestoreTableOperator":
+        values["version"] = 8  # or native
     if kind.__name__ == "PlanMaintenanceOperator":
         from spark_apps.maintenance.policies import read_config
 

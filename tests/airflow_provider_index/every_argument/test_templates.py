@@ -157,6 +157,7 @@ MEANS_NOTHING = {
     ("MaintainTableOperator", "name"),  # the table's
     ("RollBackTransactionOperator", "transaction"),  # none was begun
     ("EndExpiredWindowsOperator", "silent_seconds"),  # attempts are left alone
+    ("RestoreTableOperator", "version"),  # native says what is gone back to
 }
 
 JUNK: list[Any] = [

@@ -31,7 +31,8 @@ def test_every_action_is_an_operation_that_is_listed() -> None:
 def test_upkeep_changes_files_and_no_row() -> None:
     assert "rows" in UPSERT.changes
     assert not {"rows", "indexes"} & (COMPACT.changes | RESCALE.changes)
-    assert [one.name for one in OPERATIONS.values() if one.category == "maintenance"] == ["compact", "compact_index"]
+    upkeep = [one.name for one in OPERATIONS.values() if one.category == "maintenance"]
+    assert upkeep == ["compact", "compact_index", "maintain_source"]
 
 
 @pytest.mark.parametrize(("name", "operation"), [("upsert", UPSERT), ("overwrite", INSERT_OVERWRITE)])

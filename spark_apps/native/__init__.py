@@ -1,0 +1,1 @@
+"""Other formats' own maintenance, made by their own connectors: one module a format."""
