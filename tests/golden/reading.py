@@ -2,7 +2,9 @@
 
 Each Parquet file of a folder becomes a source of its own, with the columns that Spark reads of it; a folder with a log
 of Delta or Iceberg is registered as that. What is asked of each column comes from its own values. Answers are compared
-with Spark's own reading of the file, and without Spark with these; what is refused must say the column and why.
+with Spark's own reading of the file, and without Spark with these; what is refused must say the column and why. In a
+session with Delta's connector plain SQL is asked too, with the indexes, and compared with what the connector reads
+alone.
 """
 
 from __future__ import annotations
@@ -19,11 +21,14 @@ from typing import IO, Any
 
 from pyspark.sql import types as T
 
+import spark_apps
 from spark_apps import IncludedColumns, IndexedTable, open_table
 from spark_apps.engine.pyspark_names import spark_errors
 from spark_apps.mergetree.schema import quote
+from spark_apps.sources.delta_spark import has_delta
 from spark_apps.storage.errors import InvalidInput, LakeIndexError, StorageError, UnsupportedSource
 from spark_apps.storage.file_faults import fault_of
+from tests.differential.plain import decisions_of
 from tests.spark.local import session_with
 
 logger = logging.getLogger(__name__)
@@ -50,6 +55,9 @@ class Counts:
     asked: int = 0
     by_index: int = 0
     in_process: int = 0
+    by_connector: int = 0
+    pruned: int = 0
+    held: int = 0
     refused: Counter[str] = field(default_factory=Counter)
     differ: list[str] = field(default_factory=list)
     said: IO[str] | None = None
@@ -60,6 +68,8 @@ class Counts:
             f"{self.tables} tables; {self.columns} columns that Spark reads, {self.columns_in_process} in process;",
             f"{sum(self.indexes.values())} indexes ({kinds});",
             f"{self.asked} predicates, {self.by_index} answered by an index, {self.in_process} in process too;",
+            f"{self.by_connector} by the table's connector in plain SQL, {self.pruned} of them of fewer files, "
+            f"{self.held} with rows of an index;",
             f"{len(self.differ)} differ.",
         ]
         refused = [f"  {number} refused: {why}" for why, number in self.refused.most_common()]
@@ -102,10 +112,12 @@ def _one(spark: Any, name: str, folder: Path, form: str, counts: Counts) -> None
             plain = spark.read.schema(table.schema).parquet(str(folder))
         else:
             table = IndexedTable.register(spark, folder, format=form)
-            plain = table.read()
+            plain = spark.read.format(form).load(str(folder)) if _connected(spark, form) else table.read()
         rows, in_python = _collected(plain)
     except (LakeIndexError, *spark_errors()) as error:
-        counts.refused[f"{name}: {str(error).strip().splitlines()[0][:110] if str(error).strip() else error!r}"] += 1
+        who = f", which its connector {_alone(spark, folder, form)}" if _connected(spark, form) else ""
+        why = str(error).strip().splitlines()[0][:170] if str(error).strip() else f"{error!r}"
+        counts.refused[f"{name}{who}: {why}"] += 1
         return
     counts.tables += 1
     counts.columns += len(table.schema.names)
@@ -129,11 +141,46 @@ def _one(spark: Any, name: str, folder: Path, form: str, counts: Counts) -> None
     for where in _asked(chosen, rows[:_MOST_ROWS]):
         try:
             _ask(table, plain, opened, name, where, small, counts)
+            if _connected(spark, form):
+                _ask_plainly(spark, folder, form, name, where, small, counts)
         except (LakeIndexError, *spark_errors()) as error:
             if fault_of(str(error)).sort == "checksum":  # which Spark looks at where a table of ours is read
                 counts.refused[f"{name}: bytes without their checksum"] += 1
                 continue
             counts.differ.append(f"{name}: {where}: {type(error).__name__}: {str(error).strip()[:200]}")
+
+
+def _connected(spark: Any, form: str) -> bool:
+    """Tell whether a session has the connector of a format whose tables are known by their folders."""
+    return form == "delta" and has_delta(spark)
+
+
+def _alone(spark: Any, folder: Path, form: str) -> str:
+    """Return whether a connector reads a table without this package."""
+    try:
+        spark.read.format(form).load(str(folder)).write.format("noop").mode("overwrite").save()
+    except spark_errors():
+        return "refuses too"
+    return "reads"
+
+
+def _ask_plainly(spark: Any, folder: Path, form: str, name: str, where: str, small: bool, counts: Counts) -> None:
+    """Ask by SQL with the indexes, and compare with what the connector reads without."""
+    query = f"SELECT * FROM {form}.{quote(str(folder))} WHERE {where}"
+    expected = _answer(spark.sql(query), small)
+    spark_apps.enable(spark, sources=[str(folder)])
+    try:
+        found, scans = decisions_of(spark, lambda: _answer(spark.sql(query), small))
+    finally:
+        spark_apps.disable(spark)
+    counts.by_connector += 1
+    counts.pruned += any(scan.scanned and scan.scanned[1] < scan.scanned[0] for scan in scans)
+    counts.held += any(scan.held for scan in scans)
+    failed = [scan.reason for scan in scans if scan.failed]
+    if found != expected or failed:
+        counts.differ.append(
+            f"{name}: {query}: {expected!r:.200} by its connector, {found!r:.200} by an index {failed}"
+        )
 
 
 def _collected(plain: Any) -> tuple[list[Any], bool]:
