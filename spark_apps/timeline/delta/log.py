@@ -57,11 +57,34 @@ _SIZED = re.compile(r"(varchar|char)\(\d+\)")
 _DECIMAL = re.compile(r"decimal\(\d+,\d+\)")
 
 
-def type_of(text: str, path: str = "", mapped: bool = False) -> Any:
+class _ColumnIds:
+    """Ids that columns keep, whatever their later names: each is a hash of the column's path in files."""
+
+    def __init__(self) -> None:
+        self._taken: set[int] = set()
+
+    def of(self, path: str) -> int:
+        """Return the id of a column, which no other has: of two paths with one hash, the second has another."""
+        number = 0
+        while True:
+            text = path if number == 0 else f"{path}\0{number}"
+            found = zlib.crc32(text.encode()) & 0x7FFFFFFF
+            if found and found not in self._taken:
+                self._taken.add(found)
+                return found
+            number += 1
+
+
+def _step(name: str) -> str:
+    """Return a name as a part of a path: the column ``a.b`` is not the field ``b`` of ``a``."""
+    return f"`{name}`" if "." in name else name
+
+
+def type_of(text: str, path: str = "", ids: _ColumnIds | None = None) -> Any:
     """Return a type of Spark's, as its text, in Delta's JSON.
 
     :param path: of the column, for messages and ids.
-    :param mapped: columns within have their names in files, and ids.
+    :param ids: columns within have their names in files, and ids.
     :raises CannotPublish: for a type that Delta has not.
     """
     text = text.strip()
@@ -75,14 +98,14 @@ def type_of(text: str, path: str = "", mapped: bool = False) -> Any:
     if mark and rest.endswith(">"):
         parts = _parts(rest[:-1])
         if head == "array" and len(parts) == 1:
-            element = type_of(parts[0], f"{path}.element", mapped)
+            element = type_of(parts[0], f"{path}.element", ids)
             return {"type": "array", "elementType": element, "containsNull": True}
         if head == "map" and len(parts) == 2:
-            key, value = (type_of(p, f"{path}.{n}", mapped) for p, n in zip(parts, ("key", "value"), strict=True))
+            key, value = (type_of(p, f"{path}.{n}", ids) for p, n in zip(parts, ("key", "value"), strict=True))
             return {"type": "map", "keyType": key, "valueType": value, "valueContainsNull": True}
         if head == "struct":
             members = [part.partition(":") for part in parts]
-            fields = [_field(name, name, kind, True, f"{path}.{name}", mapped) for name, _, kind in members]
+            fields = [_field(name, name, kind, True, f"{path}.{_step(name)}", ids) for name, _, kind in members]
             return {"type": "struct", "fields": fields}
     raise CannotPublish(f"The column {path!r} is of type {text}, for which there is no form in a Delta log.")
 
@@ -97,16 +120,11 @@ def _parts(text: str) -> list[str]:
     return [*parts, text[start:]] if text else []
 
 
-def _field(name: str, stored: str, kind: str, nullable: bool, path: str, mapped: bool) -> dict[str, Any]:
+def _field(name: str, stored: str, kind: str, nullable: bool, path: str, ids: _ColumnIds | None) -> dict[str, Any]:
     metadata: dict[str, Any] = {}
-    if mapped:
-        metadata = {"delta.columnMapping.id": _column_id(path), "delta.columnMapping.physicalName": stored}
-    return {"name": name, "type": type_of(kind, path, mapped), "nullable": nullable, "metadata": metadata}
-
-
-def _column_id(path: str) -> int:
-    """Return an id that a column keeps, whatever its later names: it is a hash of its name in files."""
-    return zlib.crc32(path.encode()) & 0x7FFFFFFF
+    if ids is not None:
+        metadata = {"delta.columnMapping.id": ids.of(path), "delta.columnMapping.physicalName": stored}
+    return {"name": name, "type": type_of(kind, path, ids), "nullable": nullable, "metadata": metadata}
 
 
 def is_renamed(table: TableDefinition) -> bool:
@@ -122,7 +140,8 @@ def metadata(table: TableDefinition, mapped: bool, retention_hours: int) -> dict
     """
     # A tombstone has nothing but the key, and readers look at the rows of a file before they leave some out.
     nullable = {f.name: f.nullable or f.name not in table.record_key for f in table.fields}
-    fields = [_field(f.name, f.stored_name, f.type, nullable[f.name], f.stored_name, mapped) for f in table.fields]
+    ids = _ColumnIds() if mapped else None
+    fields = [_field(f.name, f.stored_name, f.type, nullable[f.name], _step(f.stored_name), ids) for f in table.fields]
     configuration = {"delta.deletedFileRetentionDuration": f"interval {retention_hours} hours"}
     if mapped:
         if table.partition_by:

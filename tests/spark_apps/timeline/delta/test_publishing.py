@@ -594,6 +594,24 @@ def test_given_many_rows_then_a_deletion_vector_of_any_shape_is_read_as_it_was_m
 
 
 @pytest.mark.parametrize(
+    "fields",
+    [
+        [Field("a", "struct<b:int>"), Field("a.b", "int")],
+        [Field("yhcbdjwhj", "int"), Field("cfmwjcitz", "int")],  # of one CRC-32
+    ],
+)
+def test_given_columns_whose_paths_or_hashes_are_alike_then_each_has_an_id_of_its_own(
+    fields: list[Field], tmp_path: Path
+) -> None:
+    table = PlainRows(tmp_path / "t", partitioned=False).table
+    table = replace(table, fields=(Field("n", "bigint"), *fields), record_key=("n",))
+    actions = [delta_log.protocol(table, True), delta_log.metadata(table, True, 1)]
+    Store(tmp_path / "u").put(delta_log.commit_key(0), delta_log.lines(actions))
+
+    assert [field.name for field in DeltaTable(tmp_path / "u").schema().fields] == [f.name for f in table.fields]
+
+
+@pytest.mark.parametrize(
     ("formats", "words"), [(["iceberg"], "needs|catalog"), (["hudi"], "'hudi'"), ("delta", "the text")]
 )
 def test_given_a_format_that_is_not_written_then_it_is_declined_by_name(formats: Any, words: str) -> None:
