@@ -15,7 +15,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Literal, Self
 
-from spark_apps.actions import hudi_indexing, register, take_over
+from spark_apps.actions import hudi_indexing, hudi_rescale, register, take_over
 from spark_apps.actions.bucket_rules import NewRules, Rollback, RuleChange, RuleVersion, rule_versions
 from spark_apps.actions.compact_table import CompactTable
 from spark_apps.actions.create import create, define
@@ -987,6 +987,10 @@ class IndexedTable(Printed):
         :raises StopWriteWindowOpen: if another writer holds an overlapping window.
         :raises DrainTimeout: if earlier writers are still at work.
         """
+        if hudi_indexing.is_hudi(self.definition):
+            hudi_indexing.check_not_given("bucket", {"partitions": partitions})
+            rules = hudi_rescale.HudiRules.of(buckets, bucket_rule, bucket_expressions, add)
+            return self._rescale_hudi(rules, False, plan_only, drain_seconds, txn_id, window)
         change = NewRules(buckets, bucket_rule, bucket_expressions, add)
         return self._rescale(change, partitions, plan_only, drain_seconds, txn_id, window)
 
@@ -1008,12 +1012,38 @@ class IndexedTable(Printed):
         :returns: the receipt; with ``plan_only`` the plan. The other arguments are those of :meth:`rescale`.
         :raises InvalidRule: if there is no such change, or if these are the rules with which the table was created.
         """
+        if hudi_indexing.is_hudi(self.definition):
+            rules = hudi_rescale.HudiRules(rollback=instant)
+            return self._rescale_hudi(rules, instant is None, plan_only, drain_seconds, txn_id, window)
         change = Rollback(self._handle.timeline, instant)
         return self._rescale(change, None, plan_only, drain_seconds, txn_id, window)
 
     def bucket_rules(self) -> ResultList[RuleVersion]:
-        """Return the bucket rules in force in this version, newest first, in the order in which they are tried."""
+        """Return the bucket rules in force in this version, newest first, in the order in which they are tried.
+
+        Of a Hudi table of the bucket index they are those that it has now; Hudi tries the newest alone.
+        """
+        if hudi_indexing.is_hudi(self.definition):
+            return hudi_rescale.rules_of(self._handle, self.snapshot)
         return rule_versions(self._state)
+
+    def _rescale_hudi(
+        self,
+        rules: hudi_rescale.HudiRules,
+        newest: bool,
+        plan_only: bool,
+        drain_seconds: float,
+        txn_id: str | None,
+        window: int | None,
+    ) -> Any:
+        self._check_writable()
+        if plan_only:
+            return self._planned(hudi_rescale.settled(self._handle, rules, newest))
+        return self._moved_to(
+            hudi_rescale.rescale_hudi(
+                self._handle, rules, newest=newest, txn_id=txn_id, window=window, drain_seconds=drain_seconds
+            )
+        )
 
     def _rescale(
         self,

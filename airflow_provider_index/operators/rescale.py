@@ -37,18 +37,26 @@ class PreviewRescaleOperator(TableOperator):
 
     def work(self, context: Mapping[str, Any]) -> dict[str, Any]:
         from airflow_provider_index.maintenance.rescale_picture import RescaledPartition, markdown, svg
+        from spark_apps.timeline.hudi_indexes import buckets_of
         from spark_apps.timeline.statistics import partition_statistics
 
         plan: dict[str, Any] = self.plan
         if not plan["partitions"] and not plan["rules_change"]:
             raise AirflowSkipException("Every partition has the count that the rules say: there is nothing to approve.")
         counts = {one["partition"]: one["to_buckets"] for one in plan["partitions"]}
-        statistics = partition_statistics(self.hook.timeline(self.table).head, counts)
+        state = self.hook.timeline(self.table).head
+        of_hudi = state.table.source is not None
+        if of_hudi:
+            before = {one["partition"]: one["from_buckets"] for one in plan["partitions"]}
+            statistics = [buckets_of(state, path, count) for path, count in before.items()]
+        else:
+            statistics = partition_statistics(state, counts)
         drawn = [RescaledPartition(one, counts[one.path]) for one in statistics]
         shown = {
             "markdown": markdown(self.table, plan, drawn, page_url(self.location(), self.table_conn_id)),
             "svg": svg(self.table, drawn),
-            "partitions": sorted(counts) or None,
+            # The log has no partitions of a Hudi table: its window is over the whole table, and Hudi chooses.
+            "partitions": None if of_hudi else sorted(counts) or None,
         }
         self.log.info("%s", shown["markdown"])
         self.push(context, **shown)
@@ -79,6 +87,10 @@ class BucketRescaleOperator(SparkTableOperator):
     :param add: the same, read by the engine of the table's newest rules if none is named.
     :param rollback: roll back a change of the rules: the instant of the change, or ``True`` for the newest.
     :param partitions: the only partitions to rescale, as paths: a sequence, or text (from a form) with one per line.
+
+    A registered Hudi table of the bucket index is rescaled by Hudi's own ``partition_bucket_index_manager``: with
+    ``bucket_expressions`` (its overwrite), ``add`` or ``rollback``, all partitions at once, within a window over the
+    table. Queries that Hudi would then answer without rows are asked before and after.
 
     With ``plan_only`` it returns the partitions with old and new counts, files, bytes and an estimated time, and
     changes nothing.

@@ -50,10 +50,11 @@ def rule_versions(state: State) -> ResultList[RuleVersion]:
         )
         for entry in reversed(state.configs)
     ]
-    return ResultList(versions, _view_rules)
+    return ResultList(versions, view_rules)
 
 
-def _view_rules(versions: Sequence[RuleVersion]) -> View:
+def view_rules(versions: Sequence[RuleVersion]) -> View:
+    """Return the view of rules, a row each."""
     rows = [
         (instant_text(version.instant) if version.instant.strip("0") else "at first", version.rule, expression, count)
         for version in versions

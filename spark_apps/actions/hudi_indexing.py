@@ -22,7 +22,6 @@ from spark_apps.sources.hudi_calls import (
     KEPT_BY,
     LOCK_PROVIDER,
     HudiCalls,
-    HudiRefused,
     file_id,
     group_of_row,
 )
@@ -36,7 +35,7 @@ from spark_apps.storage.errors import (
 )
 from spark_apps.storage.names import check_name, quote
 from spark_apps.storage.unwritten import UNWRITTEN_HINT, check_unwritten
-from spark_apps.timeline.hudi_indexes import KINDS, NAME, HudiIndex, HudiIndexes, partition_of
+from spark_apps.timeline.hudi_indexes import KINDS, NAME, NOT_COMPARED, HudiIndex, HudiIndexes, partition_of
 from spark_apps.timeline.model import (
     DATA_TREE,
     HUDI,
@@ -68,6 +67,9 @@ SETTING = "hoodie."
 
 USING, FUNCTION = "using", "expr"
 """Properties of an expression index: what it keeps of the values, and the function."""
+
+COMPACTED_AFTER = "hoodie.metadata.compact.max.delta.commits"
+"""Hudi's setting of writers: after so many commits they compact the metadata table."""
 
 IN_PROCESS = "InProcessLockProvider"
 
@@ -156,7 +158,7 @@ class OnHudi(Action):
         provider = self.settings.get(LOCK_PROVIDER) or calls.setting(LOCK_PROVIDER)
         if not provider:
             raise InvalidInput(
-                f"Hudi builds an index beside its writers and needs a lock provider; {LOCK_PROVIDER} is not set, "
+                f"Hudi works on an index beside its writers and needs a lock provider; {LOCK_PROVIDER} is not set, "
                 f"neither in this session nor in the properties of {calls.uri}.",
                 hint=f"Set it for this job and for every writer of the table; spark-submit takes it as "
                 f"spark.{LOCK_PROVIDER}=org.apache.hudi.client.transaction.lock.StorageBasedLockProvider.",
@@ -182,11 +184,11 @@ class OnHudi(Action):
         kept = {KEPT_BY[one.kind]: "true" for one in before.indexes.values() if one.kind in KEPT_BY}
         if index.kind in KEPT_BY:
             kept[KEPT_BY[index.kind]] = "true"
-        refused: HudiRefused | None = None
+        refused: JobFailed | None = None
         with calls.settings({**kept, **self.settings}):
             try:
                 calls.create(index)
-            except HudiRefused as error:
+            except JobFailed as error:
                 refused = error
             after = calls.state()
             there = after.indexes.get(index.partition)
@@ -220,7 +222,7 @@ class OnHudi(Action):
         """Drop what stands in the way of every later write, and say so; or say how."""
         try:
             calls.drop(index)
-        except HudiRefused as error:
+        except JobFailed as error:
             logger.warning("%s", error.message)
         if index.partition in calls.state().indexes:
             return f" Hudi's definition {index.partition} is left: writes fail until DROP INDEX {index.name}."
@@ -398,7 +400,7 @@ def _has_record(state: HudiIndexes) -> bool:
     return any(one.kind == "hudi:record" and one.state == "active" for one in state.indexes.values())
 
 
-def _hint(index: HudiIndex, refused: HudiRefused | None) -> str:
+def _hint(index: HudiIndex, refused: JobFailed | None) -> str:
     if index.kind == "hudi:expression" and index.using == "bloom_filters":
         return "On a merge-on-read table with log files Hudi cannot build these: compact it first, or use column_stats."
     return "See Hudi's words above and the driver's log." if refused else "Build it again; see the driver's log."
@@ -463,7 +465,11 @@ class RefreshHudiIndex(_OnOne):
 
 
 class CompactHudiIndexes(_OnOne):
-    """Compacts Hudi's metadata table, in which all of its indexes are."""
+    """Says what an index of Hudi's own is read from; Hudi compacts its metadata table with its writes.
+
+    Its procedure fails on that table: in 1.2.0 it plans the compaction, and then asks for the metadata of the metadata,
+    which leaves the plan behind. So it is never called.
+    """
 
     operation: ClassVar[Operation] = COMPACT_INDEX
 
@@ -475,25 +481,8 @@ class CompactHudiIndexes(_OnOne):
     def work(self, attempt: Attempt) -> StagedChanges | None:
         calls = self.calls(attempt.snapshot)
         index = self.found(attempt.snapshot, calls)
-        before = calls.files(index.partition)
-        metrics: dict[str, Any] = {"engine": HUDI, "partition": index.partition}
-        attempt.phase("compact Hudi's metadata table")
-        instants = set(calls.instants_of_metadata())
-        if before["log_files"] == 0:
-            return StagedChanges(idle=True, metrics={**metrics, **before})
-        with calls.settings({LOCK_PROVIDER: self.checked_lock(calls)}):
-            calls.compact()
-        made = sorted(set(calls.instants_of_metadata()) - instants)
-        if not made:
-            raise JobFailed(
-                f"Hudi answered, and its metadata table has no new compaction; {index.partition} has "
-                f"{before['log_files']} log files.",
-                outcome="Nothing was changed.",
-                hint="A write in flight keeps Hudi from planning one: try again when it has ended.",
-            )
-        after = calls.files(index.partition)
-        metrics |= {"instant": made[-1], "log_files_before": before["log_files"], **after}
-        return StagedChanges(writes=[Write(definition_scope(self.name), "fold")], metrics=metrics)
+        said = {"engine": HUDI, "partition": index.partition, "compacted_by": f"Hudi, by {COMPACTED_AFTER}"}
+        return StagedChanges(idle=True, metrics={**said, **calls.files(index.partition)})
 
 
 class DropHudiIndex(_OnOne):
@@ -510,6 +499,8 @@ class DropHudiIndex(_OnOne):
                 f"Hudi's secondary indexes find files through the record index: {', '.join(others)}.",
                 hint="Drop them first.",
             )
+        if index.state != "vanished":
+            self.checked_lock(calls)
 
     def work(self, attempt: Attempt) -> StagedChanges | None:
         calls = self.calls(attempt.snapshot)
@@ -544,8 +535,8 @@ class DropHudiIndex(_OnOne):
 def verify(snapshot: Snapshot, name: str, options: Mapping[str, Any] | None) -> VerificationReport:
     """Compare an index of Hudi's own with the rows, both read by Hudi in Spark.
 
-    ``record`` and ``secondary`` are compared entry by entry; ``column_stats``, ``bloom_filters`` and expressions by the
-    file groups that they know, statistics also by their bounds.
+    ``record`` and ``secondary`` are compared entry by entry, several secondary indexes together; ``column_stats`` by
+    the file groups that it has statistics of; the others are not compared.
 
     An index that is not there any more differs in all of its entries: the report has one difference, which says so.
 
@@ -578,33 +569,35 @@ def _records(calls: HudiCalls, index: HudiIndex, name: str, version: int) -> Ver
         "key", F.col("recordIndexMetadata.partitionName").alias("p"), file_id().alias("g")
     )
     both = rows.alias("r").join(entries.alias("e"), F.col("r.key") == F.col("e.key"), "full_outer")
-    row, entry = F.col("r.key").isNotNull(), F.col("e.key").isNotNull()
+    there, known = F.col("r.key").isNotNull(), F.col("e.key").isNotNull()
+    same = F.col("r.p").eqNullSafe(F.col("e.p"))
     faults = {
-        "missing": row & ~entry,
-        "too many": entry & ~row,
-        "wrong partition": row & entry & ~F.col("r.p").eqNullSafe(F.col("e.p")),
-        "wrong values": row & entry & F.col("r.p").eqNullSafe(F.col("e.p")) & ~F.col("r.g").eqNullSafe(F.col("e.g")),
+        "missing": there & ~known,
+        "too many": known & ~there,
+        "wrong partition": there & known & ~same,
+        "wrong values": there & known & same & ~F.col("r.g").eqNullSafe(F.col("e.g")),
     }
+    row, entry = there.cast("int"), known.cast("int")
     key = F.coalesce(F.col("r.key"), F.col("e.key"))
     expected = F.concat_ws(" ", F.col("r.p"), F.col("r.g"))
     return _report(both, faults, row, entry, {"record key": key}, expected, name, version)
 
 
 def _secondary(calls: HudiCalls, index: HudiIndex, name: str, version: int) -> VerificationReport:
-    [column] = index.columns
-    value = F.col(quote(column)).cast("string")
-    rows = calls.rows(index.columns).select(F.col("_hoodie_record_key").alias("key"), value.alias("value"))
-    rows = rows.withColumn("pair", F.concat(_escaped(F.col("value")), F.lit("$"), _escaped(F.col("key"))))
+    """Compare the pairs of value and record key; of several secondary indexes all, for nothing tells theirs apart."""
+    others = [one for one in calls.state().indexes.values() if one.kind == index.kind and one.state == "active"]
+    columns = [column for one in others for column in one.columns]
+    rows = calls.rows(columns)
+    key = _escaped(F.col("_hoodie_record_key"))
+    pairs = [F.concat(_escaped(F.col(quote(column)).cast("string")), F.lit("$"), key) for column in columns]
+    expected = rows.select(F.explode(F.array(*pairs)).alias("pair")).groupBy("pair").agg(F.count("*").alias("n"))
     found = calls.entries(index.kind).where(~F.coalesce(F.col("SecondaryIndexMetadata.isDeleted"), F.lit(False)))
-    known = {one.name for one in calls.state().indexes.values() if one.kind == "hudi:secondary"}
-    if len(known) > 1:  # records of all of them are of one type; only the folder they are in tells them apart
-        found = found.where(F.input_file_name().contains(f"/{index.partition}/"))
-    entries = found.select(F.col("key").alias("pair"))
-    both = rows.alias("r").join(entries.alias("e"), F.col("r.pair") == F.col("e.pair"), "full_outer")
-    row, entry = F.col("r.key").isNotNull(), F.col("e.pair").isNotNull()
-    faults = {"missing": row & ~entry, "too many": entry & ~row}
+    entries = found.groupBy(F.col("key").alias("pair")).agg(F.count("*").alias("n"))
+    both = expected.alias("r").join(entries.alias("e"), F.col("r.pair") == F.col("e.pair"), "full_outer")
+    row, entry = (F.coalesce(F.col(f"{side}.n"), F.lit(0)) for side in ("r", "e"))
+    faults = {"missing": row > entry, "too many": entry > row}
     keys = {"entry": F.coalesce(F.col("r.pair"), F.col("e.pair"))}
-    return _report(both, faults, row, entry, keys, F.col("r.value"), name, version)
+    return _report(both, faults, row, entry, keys, F.lit(None).cast("string"), name, version)
 
 
 def _escaped(text: Column) -> Column:
@@ -614,28 +607,27 @@ def _escaped(text: Column) -> Column:
 
 
 def _files(calls: HudiCalls, index: HudiIndex, name: str, version: int) -> VerificationReport:
-    """Compare the file groups of rows with those that entries name."""
-    kind = {"column_stats": "hudi:column_stats", "bloom_filters": "hudi:bloom_filters"}.get(
-        index.using or "", index.kind
-    )
-    rows = calls.rows(()).groupBy(group_of_row().alias("g")).agg(F.count("*").alias("rows"))
-    found = calls.entries(kind)
-    if kind == "hudi:column_stats":
-        told = "ColumnStatsMetadata"
-        found = found.where(~F.coalesce(F.col(f"{told}.isDeleted"), F.lit(False)))
-        if index.columns:
-            found = found.where(F.col(f"{told}.columnName").isin(*index.columns))
-        group = F.split(F.ltrim(F.lit("."), F.col(f"{told}.fileName")), "_").getItem(0)
-        entries = found.groupBy(group.alias("g")).agg(F.count("*").alias("entries"))
-        both = rows.alias("r").join(entries.alias("e"), F.col("r.g") == F.col("e.g"), "full_outer")
-        row, entry = F.col("r.g").isNotNull(), F.col("e.g").isNotNull()
-        # Statistics of files that no row is in any more go when these are cleaned.
-        key, nothing = {"file group": F.col("r.g")}, F.lit(None).cast("string")
-        return _report(both, {"missing": row & ~entry}, row, entry, key, nothing, name, version)
-    raise InvalidInput(
-        f"{index.partition} knows files by hashes of their names alone, so it is not compared with the rows.",
-        hint="refresh_index(name, mode='full') builds it again.",
-    )
+    """Compare the file groups of rows with those that statistics are of.
+
+    :raises InvalidInput: for what is known of files by hashes of their names alone.
+    """
+    if index.kind in NOT_COMPARED:
+        raise InvalidInput(
+            f"{index.partition} knows files by hashes of their names alone, so it is not compared with the rows.",
+            hint="refresh_index(name, mode='full') builds it again.",
+        )
+    told = "ColumnStatsMetadata"
+    rows = calls.rows(()).groupBy(group_of_row().alias("g")).agg(F.count("*").alias("n"))
+    found = calls.entries(index.kind).where(~F.coalesce(F.col(f"{told}.isDeleted"), F.lit(False)))
+    if index.columns:
+        found = found.where(F.col(f"{told}.columnName").isin(*index.columns))
+    group = F.split(F.regexp_replace(F.col(f"{told}.fileName"), "^[.]", ""), "_").getItem(0)
+    entries = found.groupBy(group.alias("g")).agg(F.count("*").alias("n"))
+    both = rows.alias("r").join(entries.alias("e"), F.col("r.g") == F.col("e.g"), "full_outer")
+    row, entry = (F.coalesce(F.col(f"{side}.n"), F.lit(0)) for side in ("r", "e"))
+    # Statistics of files that no row is in any more go when these are cleaned.
+    faults = {"missing": (row > 0) & (entry == 0)}
+    return _report(both, faults, row, entry, {"file group": F.col("r.g")}, F.lit(None).cast("string"), name, version)
 
 
 def _report(
@@ -648,21 +640,24 @@ def _report(
     name: str,
     version: int,
 ) -> VerificationReport:
-    """Count faults in a join of rows and entries, and take examples; no row but these reaches the driver."""
+    """Count faults in a join of rows and entries, and take examples; no row but these reaches the driver.
+
+    :param row: and ``entry``: how many of each a row of the join stands for.
+    """
     fault = F.coalesce(*(F.when(test, F.lit(what)) for what, test in faults.items()))
     judged = both.select(fault.alias("fault"), row.alias("row"), entry.alias("entry"), *(
         one.cast("string").alias(f"key {what}") for what, one in key.items()
     ), expected.alias("expected"))  # fmt: skip
     counted = judged.agg(
-        F.count(F.when(F.col("row"), 1)).alias("rows"), F.count(F.when(F.col("entry"), 1)).alias("entries"),
+        F.sum("row").alias("rows"), F.sum("entry").alias("entries"),
         *(F.count(F.when(F.col("fault") == what, 1)).alias(what) for what in faults),
     ).head()  # fmt: skip
     assert counted is not None
     counts = {what: int(counted[what]) for what in faults}
     examples = judged.where(F.col("fault").isNotNull()).limit(EXAMPLES).collect() if any(counts.values()) else []
     return VerificationReport(
-        name, version, int(counted["rows"]), int(counted["entries"]), counts["missing"], counts.get("too many", 0),
-        counts.get("wrong partition", 0), 0, 0,
+        name, version, int(counted["rows"] or 0), int(counted["entries"] or 0), counts["missing"],
+        counts.get("too many", 0), counts.get("wrong partition", 0), 0, 0,
         tuple(
             Difference(one["fault"], {what: one[f"key {what}"] for what in key}, expected=one["expected"])
             for one in examples

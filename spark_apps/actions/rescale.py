@@ -13,7 +13,7 @@ import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from spark_apps.actions.bucket_rules import Change, NewRules, RuleChange
 from spark_apps.actions.late_rows import kept_in
@@ -41,6 +41,9 @@ from spark_apps.timeline.model import (
 )
 from spark_apps.timeline.operations import RESCALE, Operation
 from spark_apps.timeline.transactions import end_earlier, find_receipt
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 logger = logging.getLogger(__name__)
 
@@ -184,8 +187,7 @@ class Rescale(Action):
             if commit.operation == self.operation.name and metrics.get("bytes_before", 0) >= MIN_MEASURED_BYTES:
                 seconds = metrics.get("seconds", 0.0) * size / metrics["bytes_before"]
                 return round(max(seconds, 0.1), 1), f"the rescale in version {commit.version}"
-        rate = BYTES_PER_SECOND * cores(snapshot.spark)
-        return round(_START_SECONDS + size / rate, 1), f"{BYTES_PER_SECOND / 1e6:.0f} MB/s on a core"
+        return estimate(snapshot.spark, size)
 
     def _recent_commits(self) -> Iterator[Any]:
         if self.timeline is not None:
@@ -256,6 +258,14 @@ def _still_covering(snapshot: Snapshot, paths: set[str]) -> list[str]:
     return covering
 
 
+def estimate(spark: SparkSession, size: int) -> tuple[float, str]:
+    """Return the seconds that a rescale of so many bytes takes by the rate of a core, and that rate in words."""
+    if not size:
+        return 0.0, ""
+    rate = BYTES_PER_SECOND * cores(spark)
+    return round(_START_SECONDS + size / rate, 1), f"{BYTES_PER_SECOND / 1e6:.0f} MB/s on a core"
+
+
 def rescale(
     handle: TableHandle,
     action: Rescale,
@@ -284,7 +294,7 @@ def rescale(
         return run(handle, action, txn_id=txn_id, window=window)
     if not paths:
         return run(handle, action, txn_id=txn_id)
-    with _own_window(handle.timeline, paths, txn_id, drain_seconds) as epoch:
+    with own_window(handle.timeline, paths, txn_id, drain_seconds) as epoch:
         if txn_id is not None:
             with suppress(AlreadyCommitted):  # then its receipt is what the run returns
                 end_earlier(handle.timeline, txn_id)
@@ -304,7 +314,8 @@ def _check_holds(timeline: Timeline, epoch: int, paths: list[str]) -> None:
 
 
 @contextmanager
-def _own_window(timeline: Timeline, paths: list[str], txn_id: str | None, drain_seconds: float) -> Iterator[int]:
+def own_window(timeline: Timeline, paths: list[str] | None, txn_id: str | None, drain_seconds: float) -> Iterator[int]:
+    """Hold a stop-write window over partitions, or all, for as long as the block runs; yields its epoch."""
     lasts: dict[str, Any] = {"seconds": RESCALE_WINDOW_SECONDS, "at_most": windows.DEFAULT_AT_MOST + drain_seconds}
     if txn_id is None:
         opened = windows.open_window(timeline, "rescale", partitions=paths, **lasts)

@@ -26,6 +26,7 @@ from spark_apps.maintenance.survey import Missed, TableSurvey
 from spark_apps.storage import printing
 from spark_apps.storage.printing import Figure, Grid, Printed, View, size, span
 from spark_apps.storage.units import format_bytes, format_seconds
+from spark_apps.timeline.hudi_indexes import NOT_COMPARED
 from spark_apps.timeline.maintenance_records import LastPlans, PlannedWork, SkippedWork, TablePlan, work_key
 from spark_apps.timeline.model import DATA_TREE, HUDI
 from spark_apps.timeline.operations import COMPACT, COMPACT_INDEX, MAINTAIN_SOURCE, REFRESH_INDEX
@@ -248,7 +249,8 @@ def _refresh_of_source(survey: TableSurvey, name: str, index: IndexStatistics, p
 
 def _verify(survey: TableSurvey) -> Iterator[Verdict]:
     policy = survey.table.entry.policy.verify
-    names = [name for name, index in _indexes(survey) if index.state == "active"]
+    comparable = ((name, index) for name, index in _indexes(survey) if index.kind not in NOT_COMPARED)
+    names = [name for name, index in comparable if index.state == "active"]
     if policy is None or policy.every is None:
         yield _switched_off("verify")
     elif not names:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import logging
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -19,7 +20,7 @@ from spark_apps.engine.pyspark_names import Column, DataFrame, F, spark_errors
 from spark_apps.engine.spark_versions import message_of
 from spark_apps.sources.hudi import has_hudi
 from spark_apps.sources.logs.hudi_timeline import HudiTimeline
-from spark_apps.storage.errors import EnvironmentMismatch, InvalidInput, LakeIndexError, StorageError
+from spark_apps.storage.errors import EnvironmentMismatch, InvalidInput, JobFailed, LakeIndexError
 from spark_apps.storage.names import quote
 from spark_apps.storage.store import Store
 from spark_apps.timeline.allowed_sources import CATALOG, IDENTIFIER
@@ -48,6 +49,9 @@ _SPARK = "spark."
 THROUGH_SUBMIT = "spark.hoodie."
 """How settings of Hudi's are given to spark-submit, which leaves out all that are none of Spark's."""
 
+_BASE_FILE = re.compile(r"(?P<group>[^.].*)_[^_]+_(?P<instant>\d{17,20})\.hfile")
+_LOG_FILE = re.compile(r"\.(?P<group>[^.].*)_(?P<instant>\d{17,20})\.log\.\d+_[^.]+")
+
 _RECORD_TYPE = {"hudi:record": 5, "hudi:secondary": 7, "hudi:column_stats": 3, "hudi:bloom_filters": 4}
 """Kind of index -> the type of its records in the metadata table."""
 
@@ -55,10 +59,6 @@ _SPARK_3 = "org.apache.hudi:hudi-spark3.5-bundle_2.12:1.2.0"
 _CAUSES = 8
 _WORDS = 600
 """Characters of Hudi's words that an error of this package quotes."""
-
-
-class HudiRefused(StorageError):
-    """A call of Hudi's failed; its words are in the message."""
 
 
 @dataclass(frozen=True)
@@ -99,13 +99,14 @@ class HudiCalls:
                     self.spark.conf.set(name.removeprefix(_SPARK), value)
             return
         release = self.spark.version
-        known = _SPARK_3 if release.startswith("3.5.") else f"none for Spark {release}: hudi-spark4* is not released"
+        hint = f"Start the session with spark.jars.packages={_SPARK_3}."
+        if not release.startswith("3.5."):
+            hint = f"Hudi has released no bundle for Spark {release}: run this on Spark 3.5, with {_SPARK_3}."
         raise EnvironmentMismatch(
             f"Indexes of Hudi's own are made by Hudi, which this session of Spark {release} does not have.",
             outcome="Nothing was changed.",
-            hint=f"Use a session with spark.jars.packages={known}." if known is _SPARK_3 else
-            f"Hudi has a bundle for Spark 3.5, {_SPARK_3}, and {known}; run this on Spark 3.5.",
-        )  # fmt: skip
+            hint=hint,
+        )
 
     def setting(self, name: str) -> str | None:
         """Return a setting of Hudi as a writer of this session has it: the session's, else the table's."""
@@ -142,11 +143,11 @@ class HudiCalls:
         try:
             yield name_for_now
         finally:
-            with suppress(HudiRefused):  # a name that is left over is used, or replaced, by the next call
+            with suppress(JobFailed):  # a name that is left over is used, or replaced, by the next call
                 self.sql(f"DROP TABLE IF EXISTS {name_for_now}")
 
     def sql(self, statement: str) -> list[Any]:
-        """Run a statement and return its rows. :raises HudiRefused: with Hudi's words if it fails."""
+        """Run a statement and return its rows. :raises JobFailed: with Hudi's words if it fails."""
         logger.info("%s: %s", self.uri, statement)
         try:
             return self.spark.sql(statement).collect()
@@ -155,8 +156,8 @@ class HudiCalls:
         except Exception as error:  # py4j's, of a method that Spark does not translate
             raise self._refused(statement, error) from error
 
-    def _refused(self, what: str, error: Exception) -> HudiRefused:
-        return HudiRefused(f"Hudi refused {what[:300]!r} on {self.uri}: {words_of(error)}")
+    def _refused(self, what: str, error: Exception) -> JobFailed:
+        return JobFailed(f"Hudi refused {what[:300]!r} on {self.uri}: {words_of(error)}")
 
     def _address(self) -> str:
         return self.store.spark_path("").rstrip("/")
@@ -164,7 +165,7 @@ class HudiCalls:
     # --- indexes ------------------------------------------------------------------------------------------------------
 
     def create(self, index: HudiIndex) -> None:
-        """Let Hudi build an index. :raises HudiRefused: if it fails; what is left of it must be looked at."""
+        """Let Hudi build an index. :raises JobFailed: if it fails; what is left of it must be looked at."""
         if index.kind in ("hudi:column_stats", "hudi:bloom_filters"):
             return self._build_partition(index)
         columns = ", ".join(map(quote, index.columns))
@@ -203,7 +204,7 @@ class HudiCalls:
                     jvm.java.util.Collections.singletonList(kind), jvm.java.util.ArrayList()
                 )
                 if not instant.isPresent():
-                    raise HudiRefused(f"Hudi made no plan to build the partition {index.partition} of {self.uri}.")
+                    raise JobFailed(f"Hudi made no plan to build the partition {index.partition} of {self.uri}.")
                 client.index(instant.get())
             finally:
                 client.close()
@@ -220,37 +221,29 @@ class HudiCalls:
         return {name: value for name, value in known.items() if name.startswith(("hoodie.", THROUGH_SUBMIT))}
 
     def drop(self, index: HudiIndex) -> None:
-        """Let Hudi drop an index, or the definition that a refused one has left. :raises HudiRefused: if it fails."""
+        """Let Hudi drop an index, or the definition that a refused one has left. :raises JobFailed: if it fails."""
         name = index.name if index.kind in ("hudi:secondary", "hudi:expression") else index.partition
         with self.named() as table:
             self.sql(f"DROP INDEX {quote(name)} ON {table}")
 
-    def compact(self, after: int = 1) -> list[Any]:
-        """Let Hudi compact the metadata table. :raises HudiRefused: if it fails.
-
-        :param after: its commits since the last compaction from which on there is one; without it Hudi plans none
-            before it has ten.
-        """
-        path = f"{self._address()}/{METADATA}"
-        # Else it would look for the metadata of the metadata.
-        options = f"hoodie.compact.inline.max.delta.commits={after},hoodie.metadata.enable=false"
-        return self.sql(
-            f"CALL run_compaction(op => 'scheduleAndExecute', path => {_text(path)}, options => {_text(options)})"
-        )
-
     def files(self, partition: str) -> dict[str, int]:
-        """Return what a partition of the metadata table is made of: base and log files, and their bytes."""
-        found = {"base_files": 0, "log_files": 0, "bytes": 0}
+        """Return what a partition of the metadata table is read from: base files, log files on them, and their bytes.
+
+        Files of before a compaction stay until Hudi cleans them, and are not counted.
+        """
+        found = []
         for info in self.store.files(f"{METADATA}/{partition}"):
-            name = info.key.rpartition("/")[2]
-            if name.endswith(".hfile"):
-                found["base_files"] += 1
-            elif ".log." in name and not name.endswith(".crc"):
-                found["log_files"] += 1
-            else:
-                continue
-            found["bytes"] += info.size
-        return found
+            match = _BASE_FILE.fullmatch(name := info.key.rpartition("/")[2]) or _LOG_FILE.fullmatch(name)
+            if match is not None:
+                found.append((match["group"], match["instant"], match.re is _BASE_FILE, info.size))
+        newest = {group: instant for group, instant, is_base, _ in sorted(found) if is_base}
+        live = [
+            (is_base, size)
+            for group, instant, is_base, size in found
+            if (instant == newest.get(group) if is_base else instant > newest.get(group, ""))
+        ]
+        bases = sum(is_base for is_base, _ in live)
+        return {"base_files": bases, "log_files": len(live) - bases, "bytes": sum(size for _, size in live)}
 
     def instants(self, *actions: str) -> list[str]:
         """Return the times of the completed instants of the table's timeline by these actions, oldest first."""
@@ -260,17 +253,14 @@ class HudiCalls:
         """Return the time and the action of what is planned in the table's timeline and not completed."""
         return [(time, action) for time, action in HudiTimeline(self.store).pending() if action in actions]
 
-    def instants_of_metadata(self) -> list[str]:
-        """Return the times of the compactions of the metadata table that are completed."""
-        return sorted(
-            time for time, action in HudiTimeline(self.store.below(METADATA)).completed() if action == "commit"
-        )
-
     # --- rows and entries ---------------------------------------------------------------------------------------------
 
-    def rows_as_read(self) -> DataFrame:
-        """Return the table as a query of this session reads it."""
-        return self.spark.read.format("hudi").load(self._address())
+    def rows_as_read(self, options: Mapping[str, str] | None = None) -> DataFrame:
+        """Return the table as a query of this session reads it.
+
+        :param options: that queries have from a catalog, as those of the bucket index.
+        """
+        return self.spark.read.format("hudi").options(**(options or {})).load(self._address())
 
     def asked_of_a_small_table(self, path: str, name: str) -> DataFrame:
         """Return a table of a few rows that has rules of partitions by this release of Hudi.
@@ -302,13 +292,14 @@ class HudiCalls:
                     f"bucket_number => 1, dry_run => false, options => {_text(given)})"
                 )
             finally:
-                with suppress(HudiRefused):
+                with suppress(JobFailed):
                     self.sql(f"DROP TABLE IF EXISTS {called}")
         except LakeIndexError:
             raise
         except Exception as error:
             raise self._refused("to write a small table", error) from error
-        return self.spark.read.format("hudi").load(path)
+        of_index = {name: value for name, value in options.items() if "index" in name}
+        return self.spark.read.format("hudi").options(**of_index).load(path)
 
     def table_properties(self) -> dict[str, str]:
         """Return what the table says of itself, with what a catalog's table says beside it."""
@@ -365,4 +356,4 @@ def _text(value: str) -> str:
     return "'" + value.replace("\\", "\\\\").replace("'", "\\'") + "'"
 
 
-__all__ = ["HudiCalls", "HudiRefused", "file_id", "group_of_row", "words_of"]
+__all__ = ["HudiCalls", "file_id", "group_of_row", "words_of"]

@@ -34,6 +34,9 @@ CONFIGS = f"{FOLDER}/.bucket_index/partition_bucket_index_meta/configs"
 KINDS = ("hudi:record", "hudi:secondary", "hudi:column_stats", "hudi:bloom_filters", "hudi:expression")
 """The kinds of Hudi's own indexes, by the names that operators and ``create_index`` take."""
 
+NOT_COMPARED = frozenset({"hudi:bloom_filters", "hudi:expression"})
+"""Kinds whose entries name files by hashes alone, so that they cannot be compared with rows."""
+
 MAX_PROPERTIES_BYTES = 1 << 20
 MAX_DEFINITIONS_BYTES = 4 << 20
 MAX_CONFIG_BYTES = 1 << 20

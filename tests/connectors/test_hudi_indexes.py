@@ -10,7 +10,8 @@ from spark_apps import IndexedTable
 from spark_apps.storage import errors
 from spark_apps.storage.store import Store
 from spark_apps.timeline.hudi_indexes import read_indexes
-from tests.connectors.hudi_tables import SMALL
+from tests.connectors.hudi_tables import CATALOG, SMALL
+from tests.connectors.releases import CONNECTORS
 
 IN_PROCESS = "org.apache.hudi.client.transaction.lock.InProcessLockProvider"
 LOCK = {"hoodie.write.lock.provider": IN_PROCESS}
@@ -128,15 +129,20 @@ def test_given_a_hudi_table_then_its_own_indexes_are_built_seen_compared_and_dro
 
     own.spark.conf.set(KEPT, "true")
     own.sql("UPDATE {t} SET city = 'moved$' WHERE id < 5")
+    own.sql("UPDATE {t} SET city = null WHERE id = 9")
     own.sql("DELETE FROM {t} WHERE id = 7")
-    for name, entries in (("by_id", ROWS - 1), ("by_city", ROWS - 1)):
+    for name in ("by_id", "by_city"):
         report = table.verify(name)
         assert report.ok, report
-        assert (report.rows, report.entries) == (ROWS - 1, entries), report
+        assert (report.rows, report.entries) == (ROWS - 1, ROWS - 1), report
+    table.create_index("by_v", "hudi:secondary", ["v"])
+    report = table.verify("by_v")
+    assert report.ok and (report.rows, report.entries) == (2 * (ROWS - 1), 2 * (ROWS - 1)), report
 
     with pytest.raises(errors.InvalidInput, match="by_city"):
         table.drop_index("by_id")
     table.drop_index("by_city")
+    table.drop_index("by_v")
     table.drop_index("by_id", txn_id="drop")
     assert own.partitions == set() and not {"by_id", "by_city"} & set(table.indexes)
     assert table.drop_index("by_id", txn_id="drop").metrics["partition"] == "record_index"
@@ -178,3 +184,87 @@ def test_given_hudis_refresh_then_it_answers_and_does_nothing(cow: Own) -> None:
     table = IndexedTable.register(cow.spark, cow.path, "hudi", record_key=["id"])
     with pytest.raises(errors.IndexNotFound):
         table.refresh_index("there_is_none")
+
+
+def test_given_a_create_index_that_was_refused_then_writes_fail_and_builds_name_the_definition_that_it_left(
+    session: Any, tmp_path: Any
+) -> None:
+    own = Own(session, tmp_path / "t", "mor")
+    own.sql("UPDATE {t} SET v = 0 WHERE id < 5")
+    with pytest.raises(Exception, match="index"):  # for want of a lock provider
+        own.sql("CREATE INDEX low ON {t} USING column_stats(city) OPTIONS(expr = 'lower')")
+    own.lock()
+    table = IndexedTable.register(own.spark, own.path, "hudi", record_key=["id"])
+    assert table.indexes["low"].state == "refused"
+    with pytest.raises(errors.InvalidInput, match="every write of this table fails"):
+        table.create_index("by_id", "hudi:record")
+    with pytest.raises(Exception, match="Hoodie"):
+        own.sql("UPDATE {t} SET v = 1 WHERE id < 5")
+
+
+def test_given_statistics_and_filters_of_files_then_they_are_built_and_dropped_by_hudis_service(cow: Own) -> None:
+    cow.lock()
+    table = IndexedTable.register(cow.spark, cow.path, "hudi", record_key=["id"])
+    assert table.indexes["column_stats"].engine == "hudi" and table.verify("column_stats").ok
+    table.create_index("filters", "hudi:bloom_filters")
+    assert "bloom_filters" in read_indexes(Store(cow.path)).partitions
+    with pytest.raises(errors.InvalidInput, match="not compared"):
+        table.verify("filters")
+    table.drop_index("filters")
+    table.drop_index("column_stats")
+    assert cow.partitions == set() and "column_stats" not in read_indexes(Store(cow.path)).partitions
+    table.create_index("stats", "hudi:column_stats", ["v"])
+    assert "column_stats" in read_indexes(Store(cow.path)).partitions and table.verify("stats").ok
+
+
+def test_given_a_hudi_table_then_what_hudi_has_no_word_for_is_refused_before_it_is_asked(cow: Own) -> None:
+    cow.lock()
+    table = IndexedTable.register(cow.spark, cow.path, "hudi", record_key=["id"])
+    for kind, columns, more, said in (
+        ("hudi:other", [], {}, "Hudi has no index of kind"),
+        ("hudi:record", ["city"], {}, "over the record key"),
+        ("hudi:record", [], {"deferred": True}, "has no deferred"),
+        ("hudi:secondary", ["nothing"], {}, "no column 'nothing'"),
+        ("hudi:expression", ["city"], {}, "needs what it keeps"),
+        ("hudi:column_stats", ["v"], {"properties": {"expr": "lower"}}, "no property 'expr'"),
+    ):
+        with pytest.raises(errors.InvalidInput, match=said):
+            table.create_index("i", kind, columns, **more)
+    keyed = IndexedTable.create(cow.spark, f"{cow.path}_keyed", "id bigint", ["id"])
+    with pytest.raises(errors.InvalidInput, match="registered Hudi tables"):
+        keyed.create_index("i", "hudi:record")
+    assert cow.partitions == set() and table.version == 0
+
+
+def test_given_the_operators_then_hudi_builds_once_through_retries_and_clears_and_drops(
+    cow: Own, tmp_path: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The programs in a Spark of their own, as Airflow starts them, beside this test's session."""
+    from airflow_provider_index.operators import BuildIndexOperator, DropIndexOperator, VerifyIndexOperator
+    from tests.airflow_provider_index.operators.plain_table import Memory, context
+
+    IndexedTable.register(cow.spark, cow.path, "hudi", record_key=["id"])
+    monkeypatch.setenv("AIRFLOW_CONN_LAKE", '{"conn_type": "index_table_store"}')
+    monkeypatch.setenv("AIRFLOW_CONN_SPARK", '{"conn_type": "spark", "host": "local[2]"}')
+    provider = "org.apache.hudi.client.transaction.lock.FileSystemBasedLockProvider"
+    conf = {
+        "spark.jars.packages": CONNECTORS["hudi"].packages["3.5"],
+        "spark.sql.extensions": CONNECTORS["hudi"].extension,
+        "spark.sql.catalog.spark_catalog": CATALOG,
+        "spark.sql.warehouse.dir": str(tmp_path / "warehouse"),
+        **CONNECTORS["hudi"].settings,
+        **{f"spark.{name}": value for name, value in (OWN | {"hoodie.write.lock.provider": provider}).items()},
+    }
+    common: dict[str, Any] = {"table": cow.path, "table_conn_id": "lake", "spark_conn_id": "spark", "conf": conf}
+    build = BuildIndexOperator(task_id="build", index="by_id", kind="hudi:record", **common)
+    memory = Memory()
+    first = build.execute(context("build", memory=memory))
+    assert first["metrics"]["lock_provider"] == provider and cow.partitions == {"record_index"}
+    assert build.execute(context("build", memory=memory))["version"] == first["version"]  # without Spark
+    cleared = build.execute(context("build", memory=memory, tries=1))
+    assert cleared["version"] is None and cleared["metrics"]["found"]
+
+    reports = VerifyIndexOperator(task_id="verify", index=["by_id"], **common).execute(context("verify"))
+    assert reports["by_id"]["ok"] and reports["by_id"]["rows"] == ROWS
+    DropIndexOperator(task_id="drop", index="by_id", **common).execute(context("drop"))
+    assert cow.partitions == set()
