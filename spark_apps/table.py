@@ -925,7 +925,7 @@ class IndexedTable(Printed):
         txn_id: str | None = None,
         window: int | None = None,
     ) -> Any:
-        """Make a call of the own maintenance of a registered Delta or Iceberg table, by its connector.
+        """Make a call of the own maintenance of a registered Delta, Iceberg or Hudi table, by its connector.
 
         ::
 
@@ -936,7 +936,8 @@ class IndexedTable(Printed):
 
         :param call: ``optimize``, ``vacuum``, ``restore`` of Delta; ``rewrite_data_files``,
             ``rewrite_position_delete_files``, ``rewrite_manifests``, ``expire_snapshots``, ``remove_orphan_files``,
-            ``rollback_to_snapshot`` of Iceberg.
+            ``rollback_to_snapshot`` of Iceberg; ``run_compaction``, ``run_clean``,
+            ``create_savepoint``, ``delete_savepoint``, ``rollback_to_savepoint``, ``rollback_to_instant`` of Hudi.
         :param arguments: of the call, as :mod:`spark_apps.maintenance.native_calls` lists them.
         :param plan_only: return what would be done, and do nothing.
         :returns: the receipt, whose metrics have the format's version and figures; or the plan.

@@ -1,7 +1,7 @@
 """Operators on a whole table: compact its files or an index, expire old versions, go back to an earlier one.
 
 Compacting is a job for Spark; what expires or brings back versions commits from the worker, and starts none. On a
-registered Delta or Iceberg table each of them makes calls of the format's own maintenance, where ``native`` asks
+registered Delta, Iceberg or Hudi table each of them makes calls of the format's own maintenance, where ``native`` asks
 for them by name: that is a job for Spark too.
 """
 

@@ -51,8 +51,8 @@ logger = logging.getLogger(__name__)
 BEFORE = "version_before"
 """In the request of an attempt: the format's version before the call."""
 
-_CONFLICTS = ("concurrent", "commitfailedexception", "validationexception")
-"""Parts of the names of what Delta and Iceberg raise where another writer's commit came in between."""
+_CONFLICTS = ("concurrent", "commitfailedexception", "validationexception", "writeconflict")
+"""Parts of the names of what Delta, Iceberg and Hudi raise where another writer's commit came in between."""
 
 FOREIGN = (
     "A stop-write window of this package does not hold back writers of the format; what they commit meanwhile is the "

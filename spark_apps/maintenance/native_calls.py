@@ -1,4 +1,4 @@
-"""The maintenance that Delta and Iceberg have of their own: which calls there are, and what each takes.
+"""The maintenance that Delta, Iceberg and Hudi have of their own: which calls there are, and what each takes.
 
 Neither Spark nor Airflow: an operator and a policy read their arguments here, and :mod:`spark_apps.native` makes the
 calls. Each argument has a type and bounds, and goes to the format's own interface as a value, never as SQL.
@@ -129,6 +129,13 @@ def _options(*known: str) -> Reader:
     return read
 
 
+def _instant(value: Any, where: str) -> str:
+    text = str(value).strip() if isinstance(value, int | str) and not isinstance(value, bool) else ""
+    if not (text.isascii() and text.isdigit() and 14 <= len(text) <= 17):
+        raise InvalidInput(f"{where} is {value!r:.100}.", hint="Write an instant of Hudi's timeline: 14 to 17 digits.")
+    return text
+
+
 def _hours(value: Any, where: str) -> float:
     try:
         number = math.nan if isinstance(value, bool) else float(value)
@@ -180,6 +187,12 @@ _ALL = (
     NativeCall(
         "rollback_to_snapshot", "iceberg", "restore", commits=False,
         arguments={"snapshot_id": _whole(0)}, needs=("snapshot_id",),
+    ),
+    NativeCall("run_compaction", "hudi", "compact", commits=True),
+    NativeCall("run_clean", "hudi", "clean", commits=False),
+    *(
+        NativeCall(name, "hudi", "restore", commits=False, arguments={"instant": _instant}, needs=("instant",))
+        for name in ("create_savepoint", "delete_savepoint", "rollback_to_savepoint", "rollback_to_instant")
     ),
 )  # fmt: skip
 

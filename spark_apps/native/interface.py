@@ -121,9 +121,13 @@ def native_table(
         from spark_apps.native.iceberg import IcebergMaintenance
 
         return IcebergMaintenance(spark, source, storage_options)
+    if source.format == "hudi":
+        from spark_apps.native.hudi_calls import HudiMaintenance
+
+        return HudiMaintenance(spark, source, storage_options)
     raise UnsupportedSource(
         f"{source.location} is of the format {source.format}, which has no maintenance of its own here.",
-        hint="Delta and Iceberg tables have.",
+        hint="Delta, Iceberg and Hudi tables have.",
     )
 
 

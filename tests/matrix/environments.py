@@ -57,7 +57,10 @@ SUITES = {
     "wheel": Suite(("tests/matrix/wheel.py",), markers=""),
     "connectors": Suite(("tests/connectors",), markers="connectors"),
     "Hudi": Suite(
-        tuple(f"tests/connectors/test_hudi_{name}.py" for name in ("commands", "histories", "names", "reads", "rows")),
+        tuple(
+            f"tests/connectors/test_hudi_{name}.py"
+            for name in ("commands", "histories", "maintenance", "names", "reads", "rows")
+        ),
         markers="connectors",
     ),
 }
