@@ -42,14 +42,16 @@ class Trips:
     file: str
 
 
-def made(spark: Any, kind: str, folder: Path, name: str, files: int = FILES, rows: int = ROWS) -> str:
+def made(
+    spark: Any, kind: str, folder: Path, name: str, files: int = FILES, rows: int = ROWS, **properties: str
+) -> str:
     """Make and register a table; return its name in SQL and the address of its log."""
     frame = spark.range(rows).selectExpr(*COLUMNS)
     if kind == "iceberg":
-        make(spark, f"prod.db.held_{name}", files, rows)
+        make(spark, f"prod.db.held_{name}", files, rows, **properties)
         return f"prod.db.held_{name}"
     writer = frame.repartitionByRange(files, "id").write.format("delta").option("delta.enableDeletionVectors", "true")
-    writer.save(str(folder / name))
+    writer.options(**properties).save(str(folder / name))
     return f"delta.`{folder / name}`"
 
 
@@ -298,3 +300,62 @@ def test_given_partitions_and_columns_in_others_then_they_are_as_the_connector_r
     ):
         assert compared(spark, query, log) is not None
     assert decided(spark, f"SELECT * FROM {name} WHERE key = 17", log)[0].held
+
+
+@pytest.mark.by_turn(8)
+def test_given_a_column_that_came_with_a_default_or_was_widened_then_rows_of_an_index_are_the_connectors(
+    spark, trips, tmp_path
+):
+    kind = "iceberg" if trips.name.startswith("prod") else "delta"
+    name = made(spark, kind, tmp_path, "defaults", files=2, **NEWEST[kind])
+    log = log_of(indexed(spark, name))
+    add_with_default(spark, name, kind)
+    spark.sql(f"INSERT INTO {name} (id, key, n, rider) VALUES (900, 900, 1, 'new')")
+    spark.sql(f"INSERT INTO {name} VALUES (901, 901, NULL, NULL, NULL), (902, 902, 2, 'new', 7)")
+    asked = [f"SELECT key, n, c FROM {name} WHERE key IN ({key(17)}, {key(517)}, 900, 901, 902)",
+             f"SELECT key FROM {name} WHERE c = 5 AND key IN ({key(17)}, 900, 901)",
+             f"SELECT count(*), max(n) FROM {name} WHERE c IS NULL AND key < 9"]  # fmt: skip
+    for query in asked:
+        assert [one and one[2] for one in compared_held(spark, query, log)] in ([None], [0])  # it has no such column
+    table = IndexedTable.load(spark, log)
+    table.create_index("later", "covering", ["key"], included=["n", "c"])
+    for query in asked[:2]:  # all files that the connector's own statistics leave
+        assert [one and one[1:] == (0, one[0]) for one in compared_held(spark, query, log)] == [True]
+    compared(spark, asked[2], log)
+    rows = {row.key: row.c for row in spark.sql(asked[0]).collect()}
+    assert rows == {key(17): OLD[kind], key(517): OLD[kind], 900: 5, 901: None, 902: 7}
+
+    # What the files hold is narrower than what the column is now.
+    spark.sql(f"ALTER TABLE {name} ALTER COLUMN n TYPE bigint")
+    spark.sql(f"INSERT INTO {name} VALUES (903, 903, 5000000000, 'new', 8)")
+    asked += [f"SELECT key, n FROM {name} WHERE n = 5000000000 AND key < 1000", f"SELECT n FROM {name} WHERE key = 903"]
+    assert [compared_held(spark, query, log) for query in (asked[0], asked[4])] == [[None], [None]]
+    table.drop_index("later")
+    table.drop_index("cov")
+    table.create_index("wide", "covering", ["key"], included=["n", "c"])
+    assert table.verify("wide").ok
+    assert [one and one[1:] == (0, one[0]) for one in compared_held(spark, asked[0], log)] == [True]
+    for query in asked[1:]:
+        compared(spark, query, log)
+    assert spark.sql(asked[4]).first()[0] == 5_000_000_000
+
+
+NEWEST = {
+    "delta": {"delta.enableTypeWidening": "true", "delta.feature.allowColumnDefaults": "supported"},
+    "iceberg": {"format-version": "3"},
+}
+OLD = {"delta": None, "iceberg": 5}
+"""What rows of before a column of a default hold in it."""
+
+
+def add_with_default(spark: Any, name: str, kind: str) -> None:
+    """Add a column of numbers, which are 5 where a row does not say another one."""
+    if kind == "delta":
+        spark.sql(f"ALTER TABLE {name} ADD COLUMN (c int)")
+        spark.sql(f"ALTER TABLE {name} ALTER COLUMN c SET DEFAULT 5")
+        return
+    iceberg = spark.sparkContext._jvm.org.apache.iceberg
+    table = iceberg.spark.Spark3Util.loadIcebergTable(spark._jsparkSession, name)
+    number, five = getattr(iceberg.types, "Types$IntegerType").get(), iceberg.expressions.Literal.of(5)
+    table.updateSchema().addColumn("c", number, five).commit()
+    spark.sql(f"REFRESH TABLE {name}")
