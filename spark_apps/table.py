@@ -936,7 +936,7 @@ class IndexedTable(Printed):
 
         :param call: ``optimize``, ``vacuum``, ``restore`` of Delta; ``rewrite_data_files``,
             ``rewrite_position_delete_files``, ``rewrite_manifests``, ``expire_snapshots``, ``remove_orphan_files``,
-            ``rollback_to_snapshot`` of Iceberg; ``run_compaction``, ``run_clean``,
+            ``rollback_to_snapshot`` of Iceberg; ``run_compaction``, ``run_clustering``, ``run_clean``,
             ``create_savepoint``, ``delete_savepoint``, ``rollback_to_savepoint``, ``rollback_to_instant`` of Hudi.
         :param arguments: of the call, as :mod:`spark_apps.maintenance.native_calls` lists them.
         :param plan_only: return what would be done, and do nothing.

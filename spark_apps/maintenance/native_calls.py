@@ -189,6 +189,7 @@ _ALL = (
         arguments={"snapshot_id": _whole(0)}, needs=("snapshot_id",),
     ),
     NativeCall("run_compaction", "hudi", "compact", commits=True),
+    NativeCall("run_clustering", "hudi", "compact", commits=True, arguments={"order": _columns}),
     NativeCall("run_clean", "hudi", "clean", commits=False),
     *(
         NativeCall(name, "hudi", "restore", commits=False, arguments={"instant": _instant}, needs=("instant",))

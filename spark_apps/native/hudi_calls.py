@@ -1,7 +1,7 @@
-"""Hudi's own maintenance by its write client: compaction, cleaning, savepoints and rollbacks.
+"""Hudi's own maintenance by its write client: compaction, clustering, cleaning, savepoints and rollbacks.
 
-The procedures of the same names take no extra metadata; the client's plans do, and the instant of a compaction is that
-of its plan. So a retry finds the plan by the id of the transaction: it is done, or is executed then.
+The procedures of the same names take no extra metadata; the client's plans do, and the instant of a compaction or a
+clustering is that of its plan. So a retry finds the plan by the id of the transaction: it is done, or is executed then.
 """
 
 from __future__ import annotations
@@ -28,6 +28,8 @@ _NONE = "0"
 """The version of a table without a completed commit."""
 _LOCK = "hoodie.write.lock.provider"
 _COMPACT_AT_ONCE = {"hoodie.compact.inline.max.delta.commits": "1"}
+_CLUSTER_AT_ONCE = {"hoodie.clustering.inline": "false", "hoodie.clustering.async.max.commits": "1"}
+_ORDER = "hoodie.clustering.plan.strategy.sort.columns"
 _USER = "lakeindex"
 
 
@@ -111,6 +113,8 @@ class HudiMaintenance:
                 "delta_commits": len(deltas),
                 "pending": timeline.filterPendingCompactionTimeline().countInstants(),
             }
+        elif call.name == "run_clustering":
+            figures["pending"] = timeline.filterPendingClusteringTimeline().countInstants()
         elif call.name == "rollback_to_savepoint":
             figures["commits_taken_back"] = sum(one.requestedTime() > arguments["instant"] for one in since)
         lock = setting(self._spark, _LOCK, None)
@@ -123,6 +127,8 @@ class HudiMaintenance:
         instant = arguments.get("instant")
         if call.name == "run_compaction":
             return self._compact(txn_id)
+        if call.name == "run_clustering":
+            return self._cluster(arguments, txn_id)
         with self._client({}) as client:
             if call.name == "run_clean":
                 done = client.clean()
@@ -151,6 +157,19 @@ class HudiMaintenance:
             client.commitCompaction(instant, done, self._option(None))
         return {}
 
+    def _cluster(self, arguments: Mapping[str, Any], txn_id: str) -> Mapping[str, Any]:
+        order = arguments.get("order")
+        settings = {**_CLUSTER_AT_ONCE, **({_ORDER: ",".join(order)} if order else {})}
+        with self._client(settings) as client:
+            instant = self._pending(txn_id)
+            if instant is None:
+                scheduled = client.scheduleClustering(self._extra(txn_id))
+                if not scheduled.isPresent():
+                    return {}
+                instant = scheduled.get()
+            client.cluster(instant, True)
+        return {}
+
     def _pending(self, txn_id: str) -> str | None:
         """Return the instant of a plan of this transaction that is not completed."""
         client = self._meta_client()
@@ -171,6 +190,9 @@ class HudiMaintenance:
         try:
             if instant.getAction() in ("compaction", "commit"):
                 plan = compaction.getCompactionPlan(client, instant.requestedTime())
+            elif instant.getAction() in ("clustering", "replacecommit"):
+                requested = client.getInstantGenerator().getClusteringCommitRequestedInstant(instant.requestedTime())
+                plan = client.getActiveTimeline().readRequestedReplaceMetadata(requested)
             else:
                 return None
         except spark_errors():  # an instant without a plan, which the format says in many ways

@@ -96,6 +96,17 @@ def test_given_a_plan_that_was_made_and_not_executed_then_a_retry_executes_that(
     assert [receipt.metrics["commit"]] == compactions(hudi, trips)
 
 
+def test_given_an_order_then_files_are_clustered_once(hudi, trips):
+    rows = read(hudi, trips)
+    trips.maintain_source("run_compaction")
+    receipt = trips.maintain_source("run_clustering", {"order": ["key"]}, txn_id="cluster")
+    assert receipt.metrics["commit"] in instants(hudi, trips, "replacecommit", "clustering")
+    assert trips.maintain_source("run_clustering", {"order": ["key"]}, txn_id="cluster").version == receipt.version
+    assert read(hudi, trips) == rows
+    trips.refresh_index("by_key")
+    assert trips.verify("by_key").ok
+
+
 def test_given_a_savepoint_then_it_is_made_once_kept_and_gone_back_to_once(hudi, trips):
     rows, location = read(hudi, trips), trips.definition.source.location
     [*_, last] = instants(hudi, trips, "deltacommit")
