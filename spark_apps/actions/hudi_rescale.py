@@ -140,7 +140,7 @@ class RescaleHudi(OnHudi):
         if said.get(INDEX_TYPE, "").upper() != "BUCKET" and not _has_buckets(snapshot):
             raise InvalidInput(
                 f"{calls.uri} is no table of Hudi's bucket index.",
-                hint=f"{INDEX_TYPE}=BUCKET is set when a table is made, in its properties or by its writers.",
+                hint=f"{INDEX_TYPE} is set to BUCKET when a table is made, in its properties or by its writers.",
             )
         if self.rules.add is not None and not there:
             raise InvalidInput(
@@ -279,8 +279,8 @@ class RescaleHudi(OnHudi):
         raise InvalidInput(
             f"This release of Hudi answers a query that does not ask for the hash field with no rows, once a table has "
             f"rules of partitions ({MISSING_ROWS}): asked {lost.text}, {lost.answered:,} of {lost.there:,} rows came.",
-            hint=f"Set {PRUNING}=false in every reader of the table, and in this job's conf, or rescale by a release "
-            "that answers it.",
+            hint=f"Set {PRUNING} to false in every reader of the table, and in this job's conf, or rescale by a "
+            "release that answers it.",
         )
 
     def _as_asked(self, snapshot: Snapshot, calls: HudiCalls) -> DataFrame:
@@ -296,7 +296,7 @@ class RescaleHudi(OnHudi):
             f"After the rescale {calls.uri} answers {lost.text} with {lost.answered:,} of {lost.there:,} rows "
             f"({MISSING_ROWS}).",
             outcome="Hudi has committed the rescale; all rows are there.",
-            hint=f"Set {PRUNING}=false in every reader, or take the rescale back: rollback=True.",
+            hint=f"Set {PRUNING} to false in every reader, or take the rescale back: rollback=True.",
         )
 
     def _hash_fields(self, calls: HudiCalls) -> set[str]:

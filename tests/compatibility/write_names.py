@@ -108,6 +108,9 @@ NOT_ON_DISK = (
     "spark_apps.sources.logs.iceberg.Snapshot",  # of the metadata of an Iceberg table, whose names are Iceberg's
     "spark_apps.sources.logs.iceberg.TableMetadata",
     "spark_apps.storage.store_check.Reach",
+    "spark_apps.timeline.hudi_indexes.BucketRule",  # of the folder of a Hudi table
+    "spark_apps.timeline.hudi_indexes._Definition",
+    "spark_apps.timeline.hudi_indexes._Definitions",
     "spark_apps.timeline.model.Struct",
     "spark_apps.timeline.state.IndexEntry",
     "spark_apps.timeline.files.DataFile",

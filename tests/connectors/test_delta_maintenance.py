@@ -368,7 +368,7 @@ def test_given_a_policy_that_names_calls_then_a_night_makes_them_and_the_next_on
     entry = {
         "table": trips.definition.source.location,
         "native": {"optimize": {"small_files": 4}, "vacuum": True},
-        "clean": {"every": "1s", "retain_versions": 1},
+        "clean": {"every": "0.001s", "retain_versions": 1},
         "verify": False,
         "compact_indexes": False,
     }

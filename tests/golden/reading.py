@@ -40,9 +40,11 @@ _KEYS = (T.StringType, T.IntegralType, T.DateType, T.TimestampType, T.TimestampN
 _TIMES = (T.DateType, T.TimestampType, T.TimestampNTZType)
 _MOST_ROWS = 2_000
 """Of a file of more rows the numbers of rows are compared."""
-_ALL_ROWS = {"spark.sql.parquet.filterPushdown": "false", "spark.databricks.delta.stats.skipping": "false"}
-"""Settings by which Spark holds each row against a predicate, and leaves none out by statistics of its file, nor Delta
-by those of its log: they say 3.4 of a column that was made a double, in which 3.4000000953674316 is."""
+_ALL_ROWS = {"spark.sql.parquet.filterPushdown": "false"}
+"""Settings by which Spark holds each row against a predicate, and leaves none out by statistics of its file."""
+_ALL_FILES = {**_ALL_ROWS, "spark.databricks.delta.stats.skipping": "false"}
+"""Settings by which Delta leaves out no file by those of its log either: they say 3.4 of a column that was made a
+double, in which 3.4000000953674316 is."""
 
 
 @dataclass
@@ -262,8 +264,7 @@ def _literal(value: Any, kind: T.DataType) -> str | None:
 
 def _ask(table: IndexedTable, plain: Any, opened: Any, name: str, where: str, small: bool, counts: Counts) -> None:
     try:
-        with session_with(plain.sparkSession, _ALL_ROWS):
-            expected = _answer(plain.where(where), small)
+        expected = _of_every_row(plain, where, small)
         # Of a file whose statistics are not those of its values Spark leaves out rows by these, as it does for us.
         alone = _answer(plain.where(where), small)
     except spark_errors() as error:
@@ -286,6 +287,15 @@ def _ask(table: IndexedTable, plain: Any, opened: Any, name: str, where: str, sm
     counts.in_process += 1
     if read != number:
         counts.differ.append(f"{name}: {where}: {number} rows by Spark, {read} in process")
+
+
+def _of_every_row(plain: Any, where: str, small: bool) -> list[str] | int:
+    try:
+        with session_with(plain.sparkSession, _ALL_FILES):
+            return _answer(plain.where(where), small)
+    except spark_errors():  # Delta reads deletion vectors by its statistics alone
+        with session_with(plain.sparkSession, _ALL_ROWS):
+            return _answer(plain.where(where), small)
 
 
 def _answer(frame: Any, small: bool) -> list[str] | int:
