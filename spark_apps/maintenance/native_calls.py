@@ -9,6 +9,7 @@ from __future__ import annotations
 import difflib
 import hashlib
 import math
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
@@ -28,6 +29,7 @@ _MAX_TEXT = 10_000
 _MAX_COLUMNS = 32
 _MAX_HOURS = 24 * 365 * 100.0
 _LONG = 2**63 - 1
+_WHOLE = re.compile(r"-?[0-9]{1,19}")
 
 
 @dataclass(frozen=True)
@@ -102,9 +104,7 @@ def _columns(value: Any, where: str) -> list[str]:
 
 def _whole(least: int, most: int = _LONG) -> Reader:
     def read(value: Any, where: str) -> int:
-        number = value
-        if isinstance(value, str) and value.strip().lstrip("-").isdigit() and len(value) < 20:
-            number = int(value)
+        number = int(value) if isinstance(value, str) and _WHOLE.fullmatch(value.strip()) else value
         if not isinstance(number, int) or isinstance(number, bool) or not least <= number <= most:
             raise InvalidInput(f"{where} is {value!r:.100}.", hint=f"Write a whole number from {least} to {most}.")
         return number

@@ -66,11 +66,11 @@ class HudiMaintenance:
     def commits_after(self, version: str | None) -> list[NativeCommit]:
         client = self._meta_client()
         found = [one for one in self._completed(client) if version is None or one.getCompletionTime() > version]
-        newest = sorted(found, key=lambda one: one.getCompletionTime(), reverse=True)
-        return [self._commit(client, one) for one in newest]
+        return self._commits(client, found)
 
     def commits_since(self, moment: float) -> list[NativeCommit]:
-        return [one for one in self.commits_after(None) if one.at > moment]
+        client = self._meta_client()
+        return self._commits(client, [one for one in self._completed(client) if _completed_at(client, one) > moment])
 
     def has_taken_effect(self, call: NativeCall, arguments: Mapping[str, Any], since: str | None) -> bool:
         timeline = self._meta_client().getActiveTimeline()
@@ -177,12 +177,15 @@ class HudiMaintenance:
         pending = timeline.filterPendingReplaceClusteringAndCompactionTimeline().getInstants()
         return next((one.requestedTime() for one in pending if self._txn_of(client, one) == txn_id), None)
 
-    def _commit(self, client: Any, instant: Any) -> NativeCommit:
-        completed = instant.getCompletionTime()
-        in_utc = client.getTableConfig().getTimelineTimezone().name() == "UTC"
-        second = datetime.strptime(completed[:14], "%Y%m%d%H%M%S").replace(tzinfo=UTC if in_utc else None)
-        at = second.timestamp() + int(completed[14:17] or 0) / 1000
-        return NativeCommit(instant.requestedTime(), instant.getAction(), at, self._txn_of(client, instant))
+    def _commits(self, client: Any, instants: list[Any]) -> list[NativeCommit]:
+        """Return completed instants as commits, the newest first; the plan of each is read."""
+        newest = sorted(instants, key=lambda one: one.getCompletionTime(), reverse=True)
+        return [
+            NativeCommit(
+                one.requestedTime(), one.getAction(), _completed_at(client, one), self._txn_of(client, one)
+            )
+            for one in newest
+        ]  # fmt: skip
 
     def _txn_of(self, client: Any, instant: Any) -> str | None:
         """Return the transaction whose id the plan of an instant carries."""
@@ -232,3 +235,11 @@ class HudiMaintenance:
     def _option(self, value: Any) -> Any:
         option = self._jvm.org.apache.hudi.common.util.Option
         return option.empty() if value is None else option.of(value)
+
+
+def _completed_at(client: Any, instant: Any) -> float:
+    """Return when an instant was completed, in seconds since 1970."""
+    completed = instant.getCompletionTime()
+    in_utc = client.getTableConfig().getTimelineTimezone().name() == "UTC"
+    second = datetime.strptime(completed[:14], "%Y%m%d%H%M%S").replace(tzinfo=UTC if in_utc else None)
+    return second.timestamp() + int(completed[14:17] or 0) / 1000

@@ -8,7 +8,7 @@ renewed by the commit.
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from spark_apps.engine.hadoop_store import reach
@@ -83,11 +83,11 @@ class IcebergMaintenance:
         at = version
         while at in snapshots:
             at = _parent(snapshots.pop(at))
-        newest = sorted(snapshots.values(), key=lambda one: (one.sequenceNumber(), one.timestampMillis()), reverse=True)
-        return [_commit(one) for one in newest]
+        return _commits(snapshots.values())
 
     def commits_since(self, moment: float) -> list[NativeCommit]:
-        return [one for one in self.commits_after(None) if one.at > moment]
+        self._table.refresh()
+        return _commits(one for one in self._table.snapshots() if one.timestampMillis() / 1000 > moment)
 
     def has_taken_effect(self, call: NativeCall, arguments: Mapping[str, Any], since: str | None) -> bool:
         if call.name != "rollback_to_snapshot" or since is None:
@@ -108,7 +108,7 @@ class IcebergMaintenance:
                     hint="Leave retain_hours out: Iceberg's default is three days.",
                 )
             return _ORPHAN_SECONDS if asked is None else asked * 3600
-        own = int(self._property(*_SNAPSHOT_AGE)) / 1000
+        own = self._property(*_SNAPSHOT_AGE) / 1000
         if asked is not None and asked * 3600 < own:
             raise InvalidInput(
                 f"{call.name} was asked to keep snapshots for {asked:g} hours, and the table {self._label} keeps them "
@@ -116,7 +116,7 @@ class IcebergMaintenance:
                 outcome="Nothing was deleted.",
                 hint=f"Leave retain_hours out, or change the table's {_SNAPSHOT_AGE[0]}.",
             )
-        kept, least = arguments.get("retain_last"), int(self._property(*_SNAPSHOTS_KEPT))
+        kept, least = arguments.get("retain_last"), self._property(*_SNAPSHOTS_KEPT)
         if kept is not None and kept < least:
             raise InvalidInput(
                 f"{call.name} was asked to keep {kept} snapshots, and the table {self._label} keeps {least}.",
@@ -202,7 +202,9 @@ class IcebergMaintenance:
         return action
 
     def _plan_rewrite(self, figures: dict[str, Any], arguments: Mapping[str, Any]) -> Planned:
-        target = int(arguments.get("options", {}).get("target-file-size-bytes", self._property(*_FILE_SIZE)))
+        option = "target-file-size-bytes"
+        asked = arguments.get("options", {}).get(option)
+        target = self._property(*_FILE_SIZE) if asked is None else _number(option, asked)
         files = self._spark.read.format("iceberg").load(
             f"{self._name or self._address}{'.' if self._name else '#'}files"
         )
@@ -216,7 +218,7 @@ class IcebergMaintenance:
 
     def _plan_expiry(self, figures: dict[str, Any], call: NativeCall, arguments: Mapping[str, Any]) -> Planned:
         seconds = self.retention(call, arguments)
-        least = arguments.get("retain_last", int(self._property(*_SNAPSHOTS_KEPT)))
+        least = arguments.get("retain_last", self._property(*_SNAPSHOTS_KEPT))
         kept = {str(ref.snapshotId()) for ref in self._table.refs().values()}
         snapshots = sorted(self._table.snapshots(), key=lambda one: one.timestampMillis(), reverse=True)
         before = _milliseconds_ago(seconds)
@@ -230,9 +232,9 @@ class IcebergMaintenance:
             )
         return Planned({**figures, **found}, notes)
 
-    def _property(self, name: str, default: int) -> str:
+    def _property(self, name: str, default: int) -> int:
         found = self._table.properties().get(name)
-        return str(default) if found is None else str(found)
+        return default if found is None else _number(name, str(found))
 
     @property
     def _label(self) -> str:
@@ -271,6 +273,13 @@ _OF_EXPIRY = {
 }
 
 
+def _number(name: str, text: str) -> int:
+    """Return what a property or an option says. :raises InvalidInput: if it is no whole number."""
+    if not (text.isascii() and text.isdigit() and len(text) < 20):
+        raise InvalidInput(f"{name} is {text!r:.100}.", outcome="Nothing was changed.", hint="Write a whole number.")
+    return int(text)
+
+
 def _figures(result: Any, names: Mapping[str, str]) -> dict[str, int]:
     return {name: int(getattr(result, method)()) for name, method in names.items()}
 
@@ -297,6 +306,12 @@ def _parent(snapshot: Any) -> str:
 
 def _summary(snapshot: Any) -> dict[str, str]:
     return {} if snapshot is None else dict(snapshot.summary())
+
+
+def _commits(snapshots: Iterable[Any]) -> list[NativeCommit]:
+    """Return the commits that made snapshots, the newest first."""
+    newest = sorted(snapshots, key=lambda one: (one.sequenceNumber(), one.timestampMillis()), reverse=True)
+    return [_commit(one) for one in newest]
 
 
 def _commit(snapshot: Any) -> NativeCommit:

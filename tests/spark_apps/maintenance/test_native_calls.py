@@ -45,6 +45,8 @@ def test_given_calls_as_people_write_them_then_they_are_typed_values() -> None:
         ({"restore": {"version": 1, "timestamp": "2026-11-28"}}, "names version and timestamp"),
         ({"restore": {"version": -1}}, "whole number from 0"),
         ({"restore": {"version": 2**63}}, "whole number from 0"),
+        ({"restore": {"version": "²"}}, "whole number from 0"),
+        ({"restore": {"version": "--5"}}, "whole number from 0"),
         ({"optimize": {"zorder_by": []}}, "Name columns"),
         ({"optimize": {"zorder_by": [""]}}, "Write text"),
         ({"optimize": {"where": "x" * 10_001}}, "at most 10,000"),
